@@ -1,0 +1,1 @@
+"""Bundled models: plain Pyro programs, one a file."""

@@ -1,0 +1,1 @@
+"""Federated Bayesian inference with Pyro: partitioned variational inference."""

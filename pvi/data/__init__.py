@@ -1,0 +1,1 @@
+"""Tables of several clients as tensors."""
