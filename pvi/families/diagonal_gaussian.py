@@ -1,0 +1,128 @@
+"""Gaussian with diagonal covariance: T(x) = (x, x²), η = (Λm, -½ diag Λ)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian:
+    """Independent Gaussians over a vector of length ``size``; natural parameters ``[..., 2 * size]``.
+
+    >>> family = DiagonalGaussian(1)
+    >>> family.natural_from_standard(loc=torch.tensor([2.0]), scale=torch.tensor([0.5]))
+    tensor([ 8., -2.])
+    """
+
+    size: int
+
+    @property
+    def num_natural(self) -> int:
+        """Two a dimension."""
+        return 2 * self.size
+
+    @property
+    def num_free(self) -> int:
+        """Two a dimension: mean and log standard deviation."""
+        return 2 * self.size
+
+    def _split(self, natural: Tensor) -> tuple[Tensor, Tensor]:
+        return natural[..., : self.size], -2 * natural[..., self.size :]
+
+    def statistics(self, x: Tensor) -> Tensor:
+        """(x, x²)."""
+        return torch.cat([x, x.square()], -1)
+
+    def log_partition(self, natural: Tensor) -> Tensor:
+        """½ Σ (h²/λ - log λ + log 2π), nats."""
+        h, precision = self._split(natural)
+        value = 0.5 * (h.square() / precision - precision.log() + math.log(2 * math.pi)).sum(-1)
+        return torch.where(self.is_proper(natural), value, torch.full_like(value, math.inf))
+
+    def mean_parameters(self, natural: Tensor) -> Tensor:
+        """(m, m² + σ²)."""
+        h, precision = self._split(natural)
+        loc = h / precision
+        return torch.cat([loc, loc.square() + 1 / precision], -1)
+
+    def natural_from_mean(self, mean: Tensor) -> Tensor:
+        """η from (m, m² + σ²)."""
+        loc, second = mean[..., : self.size], mean[..., self.size :]
+        return self.natural_from_standard(loc=loc, scale=(second - loc.square()).sqrt())
+
+    def standard(self, natural: Tensor) -> dict[str, Tensor]:
+        """``loc`` and ``scale``, each ``[..., size]``."""
+        h, precision = self._split(natural)
+        return {"loc": h / precision, "scale": precision.rsqrt()}
+
+    def natural_from_standard(self, *, loc: Tensor, scale: Tensor) -> Tensor:
+        """η from ``loc`` and ``scale``."""
+        precision = scale.square().reciprocal()
+        return torch.cat([precision * loc, -0.5 * precision], -1)
+
+    def free(self, natural: Tensor) -> Tensor:
+        """(m, log σ)."""
+        h, precision = self._split(natural)
+        return torch.cat([h / precision, -0.5 * precision.log()], -1)
+
+    def natural_from_free(self, free: Tensor) -> Tensor:
+        """η from (m, log σ)."""
+        return self.natural_from_standard(loc=free[..., : self.size], scale=free[..., self.size :].exp())
+
+    def is_proper(self, natural: Tensor) -> Tensor:
+        """All precisions positive and everything finite."""
+        return (self._split(natural)[1] > 0).all(-1) & torch.isfinite(natural).all(-1)
+
+    def boundary(self, natural: Tensor, delta: Tensor) -> Tensor:
+        """The smallest λ_i / -Δλ_i over the shrinking precisions."""
+        precision, change = self._split(natural)[1], self._split(delta)[1]
+        ratio = torch.where(change < 0, precision / -change, torch.full_like(precision, math.inf))
+        return ratio.amin(-1)
+
+    def sample(
+        self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """m + σ ε, ``[*sample_shape, ..., size]``."""
+        h, precision = self._split(natural)
+        shape = (*sample_shape, *h.shape)
+        noise = torch.randn(shape, generator=generator, dtype=h.dtype, device=h.device)
+        return h / precision + precision.rsqrt() * noise
+
+    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
+        """``Independent(Normal(loc, scale), 1)``."""
+        standard = self.standard(natural)
+        normal = torch.distributions.Normal(standard["loc"], standard["scale"])
+        return torch.distributions.Independent(normal, 1)
+
+    def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+        """η from gradients at 0 and 1: ∇ log q(x) = h - λ x."""
+        zero = torch.zeros(self.size, dtype=like.dtype, device=like.device)
+        gradient = torch.func.grad(log_density)
+        h = gradient(zero)
+        precision = h - gradient(torch.ones_like(zero))
+        return torch.cat([h, -0.5 * precision])
+
+    def location(self, natural: Tensor) -> Tensor:
+        """The mean m, ``[..., size]``."""
+        h, precision = self._split(natural)
+        return h / precision
+
+    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
+        """Σ_j A_ij² σ_j², ``[n]``."""
+        return design.square() @ self._split(natural)[1].reciprocal()
+
+    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+        """η of exp(g·(x - a) - ½ Σ_ij w_i A_ij² (x_j - a_j)²)."""
+        precision = weights @ design.square()
+        return torch.cat([gradient + precision * at, -0.5 * precision])
+
+    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
+        """λ x, elementwise."""
+        return self._split(natural)[1] * x
+
+    def precision_matrix(self, natural: Tensor) -> Tensor:
+        """diag λ, ``[size, size]``."""
+        return torch.diag(self._split(natural)[1])

@@ -1,0 +1,163 @@
+"""Gaussian with full covariance: T(x) = (x, x_i x_j for i ≥ j), η = (Λm, -½ Λ_ii and -Λ_ij for i > j).
+
+Only the lower triangle is stored: the family is minimal, and a message is half as long.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FullGaussian:
+    """Gaussian over a vector of length ``size``; natural parameters ``[..., size + size (size + 1) / 2]``."""
+
+    size: int
+
+    @property
+    def num_natural(self) -> int:
+        """d + d(d+1)/2."""
+        return self.size + self.size * (self.size + 1) // 2
+
+    @property
+    def num_free(self) -> int:
+        """d + d(d+1)/2: mean and Cholesky factor with log diagonal."""
+        return self.num_natural
+
+    def _pack(self, symmetric: Tensor) -> Tensor:
+        rows, columns = torch.tril_indices(self.size, self.size, device=symmetric.device)
+        return symmetric[..., rows, columns]
+
+    def _fill(self, triangle: Tensor) -> Tensor:
+        rows, columns = torch.tril_indices(self.size, self.size, device=triangle.device)
+        index = torch.zeros(self.size, self.size, dtype=torch.long, device=triangle.device)
+        index[rows, columns] = torch.arange(rows.shape[0], device=triangle.device)
+        filled = triangle[..., index.reshape(-1)].reshape(*triangle.shape[:-1], self.size, self.size)
+        return filled.tril()
+
+    def _precision(self, natural: Tensor) -> Tensor:
+        lower = self._fill(-natural[..., self.size :])
+        return lower + lower.mT
+
+    def _natural(self, h: Tensor, precision: Tensor) -> Tensor:
+        halved = precision - 0.5 * torch.diag_embed(precision.diagonal(dim1=-2, dim2=-1))
+        return torch.cat([h, -self._pack(halved)], -1)
+
+    def _factorise(self, natural: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Precision's Cholesky factor, the mean, and whether the factorisation exists."""
+        cholesky, info = torch.linalg.cholesky_ex(self._precision(natural))
+        loc = torch.cholesky_solve(natural[..., : self.size, None], cholesky)[..., 0]
+        return cholesky, loc, info == 0
+
+    def statistics(self, x: Tensor) -> Tensor:
+        """(x, x_i x_j for i ≥ j)."""
+        return torch.cat([x, self._pack(x[..., :, None] * x[..., None, :])], -1)
+
+    def log_partition(self, natural: Tensor) -> Tensor:
+        """½ (h·Λ⁻¹h - log|Λ| + d log 2π), nats."""
+        cholesky, loc, proper = self._factorise(natural)
+        log_det = 2 * cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        inner = (natural[..., : self.size] * loc).sum(-1)
+        value = 0.5 * (inner - log_det + self.size * math.log(2 * math.pi))
+        proper = proper & torch.isfinite(natural).all(-1)
+        return torch.where(proper, value, torch.full_like(value, math.inf))
+
+    def mean_parameters(self, natural: Tensor) -> Tensor:
+        """(m, Σ_ij + m_i m_j)."""
+        cholesky, loc, _ = self._factorise(natural)
+        second = torch.cholesky_inverse(cholesky) + loc[..., :, None] * loc[..., None, :]
+        return torch.cat([loc, self._pack(second)], -1)
+
+    def natural_from_mean(self, mean: Tensor) -> Tensor:
+        """η from (m, Σ + m mᵀ)."""
+        loc, lower = mean[..., : self.size], self._fill(mean[..., self.size :])
+        second = lower + lower.tril(-1).mT
+        return self.natural_from_standard(loc=loc, covariance_matrix=second - loc[..., :, None] * loc[..., None, :])
+
+    def standard(self, natural: Tensor) -> dict[str, Tensor]:
+        """``loc [..., size]`` and ``covariance_matrix [..., size, size]``."""
+        cholesky, loc, _ = self._factorise(natural)
+        return {"loc": loc, "covariance_matrix": torch.cholesky_inverse(cholesky)}
+
+    def natural_from_standard(self, *, loc: Tensor, covariance_matrix: Tensor) -> Tensor:
+        """η from ``loc`` and ``covariance_matrix``."""
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance_matrix))
+        precision = 0.5 * (precision + precision.mT)
+        return self._natural((precision @ loc[..., None])[..., 0], precision)
+
+    def free(self, natural: Tensor) -> Tensor:
+        """(m, the Cholesky factor of Σ with its diagonal logged)."""
+        cholesky = torch.linalg.cholesky(self.standard(natural)["covariance_matrix"])
+        diagonal = cholesky.diagonal(dim1=-2, dim2=-1)
+        logged = cholesky + torch.diag_embed(diagonal.log() - diagonal)
+        return torch.cat([self.location(natural), self._pack(logged)], -1)
+
+    def natural_from_free(self, free: Tensor) -> Tensor:
+        """η from :meth:`free`'s coordinates."""
+        loc, lower = free[..., : self.size], self._fill(free[..., self.size :])
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        cholesky = lower + torch.diag_embed(diagonal.exp() - diagonal)
+        precision = torch.cholesky_inverse(cholesky)
+        return self._natural((precision @ loc[..., None])[..., 0], precision)
+
+    def is_proper(self, natural: Tensor) -> Tensor:
+        """The precision has a Cholesky factor and everything is finite."""
+        _, info = torch.linalg.cholesky_ex(self._precision(natural))
+        return (info == 0) & torch.isfinite(natural).all(-1)
+
+    def boundary(self, natural: Tensor, delta: Tensor) -> Tensor:
+        """1 / -λ_min of L⁻¹ ΔΛ L⁻ᵀ where Λ = L Lᵀ."""
+        cholesky, _, _ = self._factorise(natural)
+        half = torch.linalg.solve_triangular(cholesky, self._precision(delta), upper=False)
+        change = torch.linalg.solve_triangular(cholesky, half.mT, upper=False)
+        smallest = torch.linalg.eigvalsh(0.5 * (change + change.mT))[..., 0]
+        infinite = torch.full_like(smallest, math.inf)
+        return torch.where(smallest < 0, -1 / smallest, infinite)
+
+    def sample(
+        self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """m + L⁻ᵀ ε with Λ = L Lᵀ, ``[*sample_shape, ..., size]``."""
+        cholesky, loc, _ = self._factorise(natural)
+        shape = (*sample_shape, *loc.shape)
+        noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
+        return loc + torch.linalg.solve_triangular(cholesky.mT, noise[..., None], upper=True)[..., 0]
+
+    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
+        """``MultivariateNormal(loc, covariance_matrix)``."""
+        standard = self.standard(natural)
+        return torch.distributions.MultivariateNormal(standard["loc"], standard["covariance_matrix"])
+
+    def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+        """η from the gradients at 0 and at the unit vectors: ∇ log q(x) = h - Λ x."""
+        zero = torch.zeros(self.size, dtype=like.dtype, device=like.device)
+        gradient = torch.func.grad(log_density)
+        h = gradient(zero)
+        unit = torch.eye(self.size, dtype=like.dtype, device=like.device)
+        precision = torch.stack([h - gradient(row) for row in unit])
+        return self._natural(h, 0.5 * (precision + precision.mT))
+
+    def location(self, natural: Tensor) -> Tensor:
+        """The mean m, ``[..., size]``."""
+        return self._factorise(natural)[1]
+
+    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
+        """A_i·Σ A_i, ``[n]``."""
+        cholesky, _, _ = self._factorise(natural)
+        return torch.linalg.solve_triangular(cholesky, design.mT, upper=False).square().sum(0)
+
+    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+        """η of exp(g·(x - a) - ½ Σ_i w_i (A_i·(x - a))²)."""
+        precision = design.mT @ (weights[:, None] * design)
+        return self._natural(gradient + precision @ at, precision)
+
+    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
+        """Λ x."""
+        return self._precision(natural) @ x
+
+    def precision_matrix(self, natural: Tensor) -> Tensor:
+        """Λ, ``[size, size]``."""
+        return self._precision(natural)

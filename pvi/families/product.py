@@ -1,0 +1,189 @@
+"""The product of independent families: one flat natural-parameter vector, the members' vectors end to end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from pvi.families.protocol import Family, GaussianFamily
+
+
+@dataclass(frozen=True)
+class Product:
+    """Independent members over consecutive pieces of x; itself a :class:`~pvi.families.Family`.
+
+    ``names`` label the members (a member is one site, or a group of sites joined by ``+``).
+    """
+
+    names: tuple[str, ...]
+    members: tuple[Family, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members or len(self.names) != len(self.members):
+            raise ValueError(f"a product needs one name a member, got {self.names} for {self.members}")
+
+    @property
+    def size(self) -> int:
+        """Length of x."""
+        return sum(member.size for member in self.members)
+
+    @property
+    def num_natural(self) -> int:
+        """Length of η."""
+        return sum(member.num_natural for member in self.members)
+
+    @property
+    def num_free(self) -> int:
+        """Length of the unconstrained parameters."""
+        return sum(member.num_free for member in self.members)
+
+    def split(self, natural: Tensor) -> dict[str, Tensor]:
+        """η by member name."""
+        return dict(zip(self.names, self._naturals(natural), strict=True))
+
+    def _naturals(self, natural: Tensor) -> tuple[Tensor, ...]:
+        return natural.split([member.num_natural for member in self.members], -1)
+
+    def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.split([member.size for member in self.members], -1)
+
+    def _gaussians(self) -> tuple[GaussianFamily, ...]:
+        for name, member in zip(self.names, self.members, strict=True):
+            if not isinstance(member, GaussianFamily):
+                raise TypeError(f"site {name!r}: {type(member).__name__} is not Gaussian")
+        return self.members  # type: ignore[return-value]
+
+    def statistics(self, x: Tensor) -> Tensor:
+        """The members' statistics end to end."""
+        pieces = zip(self.members, self._pieces(x), strict=True)
+        return torch.cat([member.statistics(piece) for member, piece in pieces], -1)
+
+    def log_partition(self, natural: Tensor) -> Tensor:
+        """Σ A_k(η_k), nats."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.stack([member.log_partition(part) for member, part in parts]).sum(0)
+
+    def mean_parameters(self, natural: Tensor) -> Tensor:
+        """The members' mean parameters end to end."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.cat([member.mean_parameters(part) for member, part in parts], -1)
+
+    def natural_from_mean(self, mean: Tensor) -> Tensor:
+        """η from the members' mean parameters."""
+        parts = zip(self.members, self._naturals(mean), strict=True)
+        return torch.cat([member.natural_from_mean(part) for member, part in parts], -1)
+
+    def standard(self, natural: Tensor) -> dict[str, Tensor]:
+        """The members' standard parameters, keys ``member.parameter``."""
+        return {
+            f"{name}.{key}": value
+            for name, member, part in zip(self.names, self.members, self._naturals(natural), strict=True)
+            for key, value in member.standard(part).items()
+        }
+
+    def natural_from_standard(self, **standard: Tensor) -> Tensor:
+        """η from :meth:`standard`'s dictionary."""
+        by_member: dict[str, dict[str, Tensor]] = {name: {} for name in self.names}
+        for key, value in standard.items():
+            name, _, parameter = key.rpartition(".")
+            by_member[name][parameter] = value
+        members = zip(self.names, self.members, strict=True)
+        return torch.cat([member.natural_from_standard(**by_member[name]) for name, member in members], -1)
+
+    def free(self, natural: Tensor) -> Tensor:
+        """The members' unconstrained parameters end to end."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.cat([member.free(part) for member, part in parts], -1)
+
+    def natural_from_free(self, free: Tensor) -> Tensor:
+        """η from the unconstrained parameters."""
+        pieces = free.split([member.num_free for member in self.members], -1)
+        parts = zip(self.members, pieces, strict=True)
+        return torch.cat([member.natural_from_free(part) for member, part in parts], -1)
+
+    def is_proper(self, natural: Tensor) -> Tensor:
+        """Every member is proper."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.stack([member.is_proper(part) for member, part in parts]).all(0)
+
+    def boundary(self, natural: Tensor, delta: Tensor) -> Tensor:
+        """The nearest boundary over the members."""
+        parts = zip(self.members, self._naturals(natural), self._naturals(delta), strict=True)
+        return torch.stack([member.boundary(part, change) for member, part, change in parts]).amin(0)
+
+    def sample(
+        self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Independent draws of the members end to end, ``[*sample_shape, ..., size]``."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.cat([member.sample(part, sample_shape, generator) for member, part in parts], -1)
+
+    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
+        """The members' laws as one distribution over x; batches of η are not supported."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return _Concatenated([member.distribution(part) for member, part in parts])
+
+    def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+        """Each member's η with the other members' pieces held at 0."""
+        zeros = [torch.zeros(member.size, dtype=like.dtype, device=like.device) for member in self.members]
+
+        def slice_of(k: int) -> Callable[[Tensor], Tensor]:
+            return lambda x: log_density(torch.cat([*zeros[:k], x, *zeros[k + 1 :]]))
+
+        return torch.cat([member.recover(slice_of(k), like) for k, member in enumerate(self.members)])
+
+    def location(self, natural: Tensor) -> Tensor:
+        """The mean of x; all members must be Gaussian."""
+        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        return torch.cat([member.location(part) for member, part in parts], -1)
+
+    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
+        """Variances of the rows of A x, summed over the members."""
+        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(design), strict=True)
+        return torch.stack([member.predictor_variance(part, piece) for member, part, piece in parts]).sum(0)
+
+    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+        """Each member's own quadratic; curvature between members is dropped, as the family demands."""
+        pieces = zip(self._gaussians(), self._pieces(gradient), self._pieces(design), self._pieces(at), strict=True)
+        return torch.cat([member.quadratic(g, piece, weights, a) for member, g, piece, a in pieces])
+
+    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
+        """Λ x, member by member."""
+        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(x), strict=True)
+        return torch.cat([member.apply_precision(part, piece) for member, part, piece in parts])
+
+    def precision_matrix(self, natural: Tensor) -> Tensor:
+        """Block-diagonal Λ, ``[size, size]``."""
+        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        return torch.block_diag(*[member.precision_matrix(part) for member, part in parts])
+
+
+class _Concatenated(torch.distributions.Distribution):
+    """Independent vector distributions end to end."""
+
+    arg_constraints: ClassVar[dict[str, torch.distributions.constraints.Constraint]] = {}
+
+    def __init__(self, parts: list[torch.distributions.Distribution]) -> None:
+        self.parts = parts
+        self._sizes = [part.event_shape[0] for part in parts]
+        super().__init__(event_shape=torch.Size([sum(self._sizes)]), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.cat([part.mean for part in self.parts], -1)
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.cat([part.variance for part in self.parts], -1)
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # type: ignore[override]
+        return torch.cat([part.rsample(sample_shape) for part in self.parts], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        pieces = zip(self.parts, value.split(self._sizes, -1), strict=True)
+        return torch.stack([part.log_prob(piece) for part, piece in pieces]).sum(0)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
