@@ -91,11 +91,18 @@ class DiagonalGaussian:
         noise = torch.randn(shape, generator=generator, dtype=h.dtype, device=h.device)
         return h / precision + precision.rsqrt() * noise
 
-    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
-        """``Independent(Normal(loc, scale), 1)``."""
-        standard = self.standard(natural)
-        normal = torch.distributions.Normal(standard["loc"], standard["scale"])
-        return torch.distributions.Independent(normal, 1)
+    def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
+        """``Normal(loc, scale)`` of the given event shape."""
+        shape = (self.size,) if shape is None else shape
+        batch = natural.shape[:-1]
+        loc, scale = (value.reshape(*batch, *shape) for value in self.standard(natural).values())
+        normal = torch.distributions.Normal(loc, scale)
+        return torch.distributions.Independent(normal, len(shape)) if shape else normal
+
+    def marginal(self, natural: Tensor, start: int, stop: int) -> tuple["DiagonalGaussian", Tensor]:
+        """The pieces of h and λ."""
+        pieces = [natural[..., start:stop], natural[..., self.size + start : self.size + stop]]
+        return DiagonalGaussian(stop - start), torch.cat(pieces, -1)
 
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η from gradients at 0 and 1: ∇ log q(x) = h - λ x."""
@@ -109,6 +116,10 @@ class DiagonalGaussian:
         """The mean m, ``[..., size]``."""
         h, precision = self._split(natural)
         return h / precision
+
+    def variance(self, natural: Tensor) -> Tensor:
+        """1/λ, ``[..., size]``."""
+        return self._split(natural)[1].reciprocal()
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Σ_j A_ij² σ_j², ``[n]``."""

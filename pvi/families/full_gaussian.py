@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pvi.families.diagonal_gaussian import DiagonalGaussian
+from pvi.families.protocol import Family
+
 
 @dataclass(frozen=True)
 class FullGaussian:
@@ -126,10 +129,28 @@ class FullGaussian:
         noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
         return loc + torch.linalg.solve_triangular(cholesky.mT, noise[..., None], upper=True)[..., 0]
 
-    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
-        """``MultivariateNormal(loc, covariance_matrix)``."""
+    def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
+        """``MultivariateNormal(loc, covariance_matrix)``, reshaped where the event is not a vector."""
+        shape = (self.size,) if shape is None else shape
+        if self.size == 1:
+            family, part = self.marginal(natural, 0, 1)
+            return family.distribution(part, shape)
         standard = self.standard(natural)
-        return torch.distributions.MultivariateNormal(standard["loc"], standard["covariance_matrix"])
+        normal = torch.distributions.MultivariateNormal(standard["loc"], standard["covariance_matrix"])
+        if len(shape) == 1:
+            return normal
+        reshape = torch.distributions.transforms.ReshapeTransform((self.size,), shape)
+        return torch.distributions.TransformedDistribution(normal, [reshape])
+
+    def marginal(self, natural: Tensor, start: int, stop: int) -> tuple[Family, Tensor]:
+        """The block of m and Σ; a single coordinate is a :class:`DiagonalGaussian`."""
+        standard = self.standard(natural)
+        loc, block = standard["loc"][..., start:stop], standard["covariance_matrix"][..., start:stop, start:stop]
+        if stop - start == 1:
+            one = DiagonalGaussian(1)
+            return one, one.natural_from_standard(loc=loc, scale=block[..., 0].sqrt())
+        family = FullGaussian(stop - start)
+        return family, family.natural_from_standard(loc=loc, covariance_matrix=block)
 
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η from the gradients at 0 and at the unit vectors: ∇ log q(x) = h - Λ x."""
@@ -143,6 +164,10 @@ class FullGaussian:
     def location(self, natural: Tensor) -> Tensor:
         """The mean m, ``[..., size]``."""
         return self._factorise(natural)[1]
+
+    def variance(self, natural: Tensor) -> Tensor:
+        """The diagonal of Λ⁻¹, ``[..., size]``."""
+        return self.standard(natural)["covariance_matrix"].diagonal(dim1=-2, dim2=-1)
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """A_i·Σ A_i, ``[n]``."""

@@ -120,10 +120,21 @@ class Product:
         parts = zip(self.members, self._naturals(natural), strict=True)
         return torch.cat([member.sample(part, sample_shape, generator) for member, part in parts], -1)
 
-    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
-        """The members' laws as one distribution over x; batches of η are not supported."""
+    def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
+        """The members' laws as one distribution over vectors x; ``shape`` may only be ``(size,)``."""
+        if shape not in (None, (self.size,)):
+            raise ValueError(f"a product's events are vectors of length {self.size}, not {shape}")
         parts = zip(self.members, self._naturals(natural), strict=True)
         return _Concatenated([member.distribution(part) for member, part in parts])
+
+    def marginal(self, natural: Tensor, start: int, stop: int) -> tuple[Family, Tensor]:
+        """The law of x[start:stop], which must lie within one member."""
+        offset = 0
+        for member, part in zip(self.members, self._naturals(natural), strict=True):
+            if offset <= start and stop <= offset + member.size:
+                return member.marginal(part, start - offset, stop - offset)
+            offset += member.size
+        raise ValueError(f"x[{start}:{stop}] spans several members of {self.names}")
 
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """Each member's η with the other members' pieces held at 0."""
@@ -138,6 +149,11 @@ class Product:
         """The mean of x; all members must be Gaussian."""
         parts = zip(self._gaussians(), self._naturals(natural), strict=True)
         return torch.cat([member.location(part) for member, part in parts], -1)
+
+    def variance(self, natural: Tensor) -> Tensor:
+        """The diagonal of the covariance; all members must be Gaussian."""
+        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        return torch.cat([member.variance(part) for member, part in parts], -1)
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, summed over the members."""

@@ -68,8 +68,11 @@ class Family(Protocol):
     ) -> Tensor:
         """Reparameterised draws ``[*sample_shape, ..., size]``, differentiable in η."""
 
-    def distribution(self, natural: Tensor) -> torch.distributions.Distribution:
-        """The same law as a ``torch.distributions`` object whose events are vectors ``[size]``."""
+    def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
+        """The same law as a ``torch.distributions`` object whose events have ``shape`` (default ``(size,)``)."""
+
+    def marginal(self, natural: Tensor, start: int, stop: int) -> "tuple[Family, Tensor]":
+        """The law of x[start:stop], a member of a smaller family, and its η."""
 
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η of a log density ``[size] -> []`` that is known to be η·T(x) + constant.
@@ -85,6 +88,9 @@ class GaussianFamily(Family, Protocol):
 
     def location(self, natural: Tensor) -> Tensor:
         """The mean m, ``[..., size]``."""
+
+    def variance(self, natural: Tensor) -> Tensor:
+        """The diagonal of the covariance, ``[..., size]``."""
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, ``design [n, size] -> [n]``."""

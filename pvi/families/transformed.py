@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 from torch.distributions.constraints import Constraint
-from torch.distributions.transforms import Transform
+from torch.distributions.transforms import ComposeTransform, IndependentTransform, Transform
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class SiteCoordinates:
     def is_real(self) -> bool:
         """Whether the site needs no bijection."""
         return _is_identity(self.transform)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether the bijection acts on every element by itself."""
+        return _base(self.transform).domain.event_dim == 0
 
     def constrain(self, u: Tensor) -> Tensor:
         """``[..., size] -> [..., *shape]``."""
@@ -110,8 +115,12 @@ class Coordinates:
         return torch.stack(parts).sum(0)
 
 
+def _base(transform: Transform) -> Transform:
+    while isinstance(transform, IndependentTransform):
+        transform = transform.base_transform
+    return transform
+
+
 def _is_identity(transform: Transform) -> bool:
-    inner = transform
-    while isinstance(inner, torch.distributions.transforms.IndependentTransform):
-        inner = inner.base_transform
-    return isinstance(inner, torch.distributions.transforms.ComposeTransform) and not inner.parts
+    base = _base(transform)
+    return isinstance(base, ComposeTransform) and not base.parts
