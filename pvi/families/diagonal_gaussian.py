@@ -95,7 +95,7 @@ class DiagonalGaussian:
         """``Normal(loc, scale)`` of the given event shape."""
         shape = (self.size,) if shape is None else shape
         batch = natural.shape[:-1]
-        loc, scale = (value.reshape(*batch, *shape) for value in self.standard(natural).values())
+        loc, scale = (value.reshape((*batch, *shape)) for value in self.standard(natural).values())
         normal = torch.distributions.Normal(loc, scale)
         return torch.distributions.Independent(normal, len(shape)) if shape else normal
 

@@ -139,7 +139,7 @@ class FullGaussian:
         normal = torch.distributions.MultivariateNormal(standard["loc"], standard["covariance_matrix"])
         if len(shape) == 1:
             return normal
-        reshape = torch.distributions.transforms.ReshapeTransform((self.size,), shape)
+        reshape = torch.distributions.transforms.ReshapeTransform(torch.Size((self.size,)), torch.Size(shape))
         return torch.distributions.TransformedDistribution(normal, [reshape])
 
     def marginal(self, natural: Tensor, start: int, stop: int) -> tuple[Family, Tensor]:

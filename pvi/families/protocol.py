@@ -48,8 +48,9 @@ class Family(Protocol):
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """The textbook parameters by name."""
 
-    def natural_from_standard(self, **standard: Tensor) -> Tensor:
-        """The inverse of :meth:`standard`."""
+    @property
+    def natural_from_standard(self) -> Callable[..., Tensor]:
+        """The inverse of :meth:`standard`, called with its entries as keyword arguments."""
 
     def free(self, natural: Tensor) -> Tensor:
         """Unconstrained coordinates of a proper η, ``[..., num_free]``."""

@@ -41,23 +41,23 @@ class SiteCoordinates:
 
     def constrain(self, u: Tensor) -> Tensor:
         """``[..., size] -> [..., *shape]``."""
-        value: Tensor = self.transform(u.reshape(*u.shape[:-1], *self.unconstrained_shape))
+        value: Tensor = self.transform(u.reshape((*u.shape[:-1], *self.unconstrained_shape)))
         return value
 
     def unconstrain(self, value: Tensor) -> Tensor:
         """``[..., *shape] -> [..., size]``."""
         lead = value.shape[: value.ndim - len(self.shape)]
         u: Tensor = self.transform.inv(value)
-        return u.reshape(*lead, self.size)
+        return u.reshape((*lead, self.size))
 
     def log_abs_det_jacobian(self, u: Tensor) -> Tensor:
         """log |dB(u)/du| in nats, ``[..., size] -> [...]``."""
         lead = u.shape[:-1]
         if self.is_real:
             return torch.zeros(lead, dtype=u.dtype, device=u.device)
-        shaped = u.reshape(*lead, *self.unconstrained_shape)
+        shaped = u.reshape((*lead, *self.unconstrained_shape))
         jacobian: Tensor = self.transform.log_abs_det_jacobian(shaped, self.transform(shaped))
-        return jacobian.reshape(*lead, -1).sum(-1)
+        return jacobian.reshape((*lead, -1)).sum(-1)
 
 
 def site_coordinates(name: str, shape: tuple[int, ...], support: Constraint) -> SiteCoordinates:

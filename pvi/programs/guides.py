@@ -1,0 +1,234 @@
+"""Which family stands for which shared sites: mean field, full covariance, or read from a hand-written guide."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from pvi.families import Coordinates, DiagonalGaussian, Family, FullGaussian, Product, SiteCoordinates, site_coordinates
+from pvi.programs.batch import Batch
+from pvi.programs.context import running
+from pvi.programs.recover import recover
+from pvi.programs.sites import ProgramError, Site
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """Every shared site a diagonal Gaussian in its unconstrained space."""
+
+
+@dataclass(frozen=True)
+class FullCovariance:
+    """One full-covariance Gaussian over each group of sites; no group named means one over all sites.
+
+    >>> FullCovariance(("weights", "bias"))  # other sites stay mean field
+    FullCovariance(groups=(('weights', 'bias'),))
+    """
+
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def __init__(self, *groups: Sequence[str]) -> None:
+        object.__setattr__(self, "groups", tuple(tuple(group) for group in groups))
+
+
+class Approximation(NamedTuple):
+    """The family of q, its coordinates, and where local solvers start (``None``: at the q that they are sent)."""
+
+    family: Product
+    coordinates: Coordinates
+    initial: Tensor | None
+
+
+Guide = MeanField | FullCovariance | Callable[..., Any]
+
+
+def approximation(guide: Guide, shared: tuple[Site, ...], batch: Batch) -> Approximation:
+    """The approximation that a guide describes for these shared sites.
+
+    Raises :class:`~pvi.programs.sites.ProgramError` where the guide lacks a site, has an extra one, or is not made
+    of exponential-family distributions.
+    """
+    if isinstance(guide, MeanField):
+        return _grouped(tuple((site.name,) for site in shared), shared, full=False)
+    if isinstance(guide, FullCovariance):
+        return _full(guide, shared)
+    return _read(guide, shared, batch)
+
+
+def _coordinates(site: Site) -> SiteCoordinates:
+    return site_coordinates(site.name, site.shape, site.support)
+
+
+def _grouped(groups: tuple[tuple[str, ...], ...], shared: tuple[Site, ...], full: bool) -> Approximation:
+    by_name = {site.name: _coordinates(site) for site in shared}
+    members: list[Family] = []
+    for group in groups:
+        size = sum(by_name[name].size for name in group)
+        members.append(FullGaussian(size) if full or len(group) > 1 else DiagonalGaussian(size))
+    coordinates = Coordinates(tuple(by_name[name] for group in groups for name in group))
+    return Approximation(Product(tuple("+".join(group) for group in groups), tuple(members)), coordinates, None)
+
+
+def _full(guide: FullCovariance, shared: tuple[Site, ...]) -> Approximation:
+    names = tuple(site.name for site in shared)
+    if not guide.groups:
+        return _grouped((names,), shared, full=True)
+    listed = [name for group in guide.groups for name in group]
+    unknown = [name for name in listed if name not in names]
+    if unknown or len(set(listed)) < len(listed):
+        raise ProgramError(
+            f"FullCovariance groups {guide.groups} must name each shared site at most once; "
+            f"unknown: {unknown}, shared sites: {list(names)}"
+        )
+    full = _grouped(guide.groups, shared, full=True)
+    rest = tuple((name,) for name in names if name not in listed)
+    if not rest:
+        return full
+    mean_field = _grouped(rest, shared, full=False)
+    return Approximation(
+        Product(full.family.names + mean_field.family.names, full.family.members + mean_field.family.members),
+        Coordinates(full.coordinates.sites + mean_field.coordinates.sites),
+        None,
+    )
+
+
+def _read(guide: Callable[..., Any], shared: tuple[Site, ...], batch: Batch) -> Approximation:
+    first, second = _trace(guide, batch, seed=0), _trace(guide, batch, seed=1)
+    wanted = {site.name: site for site in shared}
+    missing, extra = [name for name in wanted if name not in first], [name for name in first if name not in wanted]
+    if missing or extra:
+        hint = (
+            '; an autoguide is not needed: guide=None is AutoNormal, guide="full" AutoMultivariateNormal'
+            if any(name.endswith("_unconstrained") or name.startswith("_") for name in extra)
+            else ""
+        )
+        raise ProgramError(
+            f"the guide and the model disagree: the guide lacks the sites {missing} and has the extra sites {extra}; "
+            f"it must sample exactly the shared latents {list(wanted)}{hint}"
+        )
+    members, initial = [], []
+    for name in first:
+        family, natural = _member(wanted[name], first[name], batch.dtype)
+        again = _member(wanted[name], second[name], batch.dtype)[1]
+        if not torch.allclose(natural, again):
+            raise ProgramError(
+                f"guide site {name!r} depends on a random value; PVI's guides are products of independent "
+                'sites (for correlated sites use guide="full" or pvi.FullCovariance)'
+            )
+        members.append(family)
+        initial.append(natural)
+    coordinates = Coordinates(tuple(_coordinates(wanted[name]) for name in first))
+    return Approximation(Product(tuple(first), tuple(members)), coordinates, torch.cat(initial))
+
+
+def _trace(guide: Callable[..., Any], batch: Batch, seed: int) -> dict[str, Any]:
+    with pyro.get_param_store().scope(), running(batch.dtype), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)  # random initial values must not differ between the two traces
+        with _Seeded(seed):
+            nodes = poutine.trace(guide).get_trace(*batch.args, **batch.kwargs).nodes
+    return {name: node for name, node in nodes.items() if node["type"] == "sample" and not node["is_observed"]}
+
+
+class _Seeded(poutine.messenger.Messenger):
+    """Draw every sample site from its own stream: parameters initialised at random stay the same."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def _pyro_sample(self, msg: Any) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
+        msg["done"] = True
+
+
+def _member(site: Site, node: Any, dtype: torch.dtype) -> tuple[Family, Tensor]:
+    coordinates, fn = _coordinates(site), node["fn"]
+    if tuple(node["value"].shape) != site.shape:
+        raise ProgramError(
+            f"guide site {site.name!r} has shape {tuple(node['value'].shape)}, the model's has {site.shape}"
+        )
+    base = fn
+    while isinstance(base, torch.distributions.Independent):
+        base = base.base_dist
+    correlated = isinstance(
+        base, torch.distributions.MultivariateNormal | torch.distributions.LowRankMultivariateNormal
+    )
+    family: Family = FullGaussian(coordinates.size) if correlated else DiagonalGaussian(coordinates.size)
+
+    def log_density(u: Tensor) -> Tensor:
+        return fn.log_prob(coordinates.constrain(u)).sum() + coordinates.log_abs_det_jacobian(u)
+
+    with running(dtype):
+        found = recover(family, log_density, node["value"].to(dtype))
+    if not found.exact:
+        raise ProgramError(
+            f"guide site {site.name!r}: {type(base).__name__} is not a Gaussian in the site's unconstrained space "
+            f"(residual {found.residual:.2g}); use a Normal or MultivariateNormal, or their transform by "
+            f"biject_to({site.support}) for a constrained site"
+        )
+    return family, found.natural
+
+
+def guide_program(approximating: Approximation, natural: Callable[[], Tensor]) -> Callable[..., None]:
+    """A Pyro guide that draws the shared sites from q: stock distributions, no auxiliary sites.
+
+    ``natural`` is called at each run and may read ``pyro.param``s. Sites of one full-covariance group are drawn one
+    after the other, each from its conditional Gaussian, so that every Pyro ELBO sees plain densities.
+    """
+
+    def guide(*_args: Any, **_kwargs: Any) -> None:
+        parts = approximating.family.split(natural())
+        sites = list(approximating.coordinates.sites)
+        for member, part in zip(approximating.family.members, parts.values(), strict=True):
+            count, total = 0, 0
+            while total < member.size:
+                total += sites[count].size
+                count += 1
+            group, sites = sites[:count], sites[count:]
+            _draw(member, part, group)
+
+    return guide
+
+
+def _draw(member: Family, natural: Tensor, group: list[SiteCoordinates]) -> None:
+    standard = member.standard(natural)
+    if isinstance(member, DiagonalGaussian):
+        (site,) = group
+        shape = site.unconstrained_shape
+        normal = dist.Normal(standard["loc"].reshape(shape), standard["scale"].reshape(shape))
+        _sample(site, normal.to_event(len(shape)))
+        return
+    cholesky = torch.linalg.cholesky(standard["covariance_matrix"])
+    start, noise = 0, []
+    for site in group:
+        block = slice(start, start + site.size)
+        loc = standard["loc"][block]
+        if noise:
+            loc = loc + torch.cat(noise, -1) @ cholesky[block, :start].mT
+        square = cholesky[block, block]
+        u = site.unconstrain(_sample(site, _event(loc, square, site.unconstrained_shape)))
+        noise.append(torch.linalg.solve_triangular(square, (u - loc)[..., None], upper=False)[..., 0])
+        start += site.size
+
+
+def _event(loc: Tensor, cholesky: Tensor, shape: tuple[int, ...]) -> Any:
+    if shape == ():
+        return dist.Normal(loc[..., 0], cholesky[0, 0])
+    normal = dist.MultivariateNormal(loc, scale_tril=cholesky)
+    if len(shape) == 1:
+        return normal
+    reshape = dist.transforms.ReshapeTransform(torch.Size((loc.shape[-1],)), torch.Size(shape))
+    return dist.TransformedDistribution(normal, [reshape])
+
+
+def _sample(site: SiteCoordinates, base: Any) -> Tensor:
+    fn = base if site.is_real else dist.TransformedDistribution(base, [site.transform])
+    value: Tensor = pyro.sample(site.name, fn)
+    return value

@@ -1,0 +1,8 @@
+"""Effect handlers, one a file."""
+
+from pvi.programs.handlers.cavity import CavityPrior
+from pvi.programs.handlers.predictor import Predictor
+from pvi.programs.handlers.rows import Rows
+from pvi.programs.handlers.values import Values
+
+__all__ = ["CavityPrior", "Predictor", "Rows", "Values"]

@@ -1,0 +1,139 @@
+"""Recognise a generalised linear model by evaluating it: one predictor f = A x + c a row, and log p(y_i | f_i).
+
+Nothing is assumed about the program. What makes the exact one-dimensional expectations valid is checked numerically:
+f is affine in the unconstrained shared latents, the likelihood depends on them through f alone, and row i of the
+likelihood depends on f_i alone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from pvi.programs.batch import Batch
+from pvi.programs.context import running
+from pvi.programs.handlers import Predictor, Values
+from pvi.programs.program import Program
+
+MAX_SIZE = 1024
+
+
+class LinearPredictor(NamedTuple):
+    """f = design @ x + offset; ``log_prob`` maps f ``[n]`` to log p(y_i | f_i) ``[n]`` in nats, safe under ``vmap``."""
+
+    design: Tensor
+    offset: Tensor
+    log_prob: Callable[[Tensor], Tensor]
+
+
+class NotAffine(NamedTuple):
+    """Why a program is no generalised linear model, in words for the user."""
+
+    reason: str
+
+
+def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredictor | NotAffine:
+    """The client's linear predictor over the shared latents, or the reason why there is none.
+
+    ``like`` is any tensor of the dtype and device to compute in. Costs ``size + 4`` evaluations of the model's
+    predictor; tried up to 1,024 latents, beyond which dense linear algebra is no longer cheap.
+    """
+    size = program.coordinates.size
+    if size > MAX_SIZE:
+        return NotAffine(f"{size} latents are more than the {MAX_SIZE} for which dense linear algebra is cheap")
+    if program.sites.private or program.sites.subsampling or len(program.sites.observed) != 1:
+        return NotAffine("it has private latents, a plate that subsamples, or several observed sites")
+    generator = torch.Generator(device=like.device).manual_seed(0)
+    zero = like.new_zeros(size)
+    try:
+        offset = _predictor(program, batch, zero)
+    except RuntimeError as error:
+        return NotAffine(f"its predictor cannot be evaluated: {error}")
+    if offset is None:
+        return NotAffine(
+            "its observed site is not a Bernoulli, Binomial, Poisson, Normal, StudentT or Laplace and no "
+            'pyro.deterministic("linear_predictor", f) marks the predictor'
+        )
+    rows = offset.shape
+    if len(rows) != 1 or rows[0] != batch.num_rows:
+        return NotAffine(f"its predictor has shape {tuple(rows)} where one number a row is needed")
+
+    def log_prob(f: Tensor, x: Tensor = zero) -> Tensor:
+        return _row_log_prob(program, batch, x, f)
+
+    design = torch.stack([_at(program, batch, row) - offset for row in torch.eye(size).to(zero)], 1)
+    predictor = LinearPredictor(design, offset, log_prob)
+    return _verify(program, batch, predictor, log_prob, generator) or predictor
+
+
+def _verify(
+    program: Program,
+    batch: Batch,
+    predictor: LinearPredictor,
+    log_prob: Callable[..., Tensor],
+    generator: torch.Generator,
+) -> NotAffine | None:
+    design, offset, _ = predictor
+    tolerance = 1e4 * torch.finfo(offset.dtype).eps
+
+    def random(n: int) -> Tensor:
+        return torch.randn(n, generator=generator, dtype=offset.dtype, device=offset.device)
+
+    for _ in range(3):
+        x = random(design.shape[1])
+        expected, found = design @ x + offset, _at(program, batch, x)
+        if not _close(found, expected, tolerance):
+            residual = (found - expected).abs().max().item()
+            return NotAffine(f"its predictor is not affine in the latents (residual {residual:.2g})")
+    if log_prob(offset).shape != offset.shape:
+        return NotAffine("its log likelihood does not have one number a row")
+    first, second, x = random(len(offset)), random(len(offset)), random(design.shape[1])
+    if not _close(log_prob(first, x), log_prob(first), tolerance):
+        return NotAffine("its likelihood depends on the latents in another way than through the predictor")
+    odd = torch.arange(len(offset), device=offset.device) % 2 == 1
+    mixed = torch.where(odd, log_prob(first), log_prob(second))
+    if not _close(log_prob(torch.where(odd, first, second)), mixed, tolerance):
+        return NotAffine("the likelihood of a row depends on the predictor of other rows")
+    true = _row_log_prob(program, batch, x, None)
+    if true.shape != offset.shape or not _close(log_prob(design @ x + offset), true, tolerance):
+        return NotAffine("its likelihood at the predictor is not its likelihood")
+    return None
+
+
+def _close(first: Tensor, second: Tensor, tolerance: float) -> bool:
+    if not bool(torch.isfinite(first).all() and torch.isfinite(second).all()):
+        return False
+    scale = max(1.0, first.abs().max().item())
+    return (first - second).abs().max().item() <= tolerance * scale
+
+
+def _predictor(program: Program, batch: Batch, x: Tensor) -> Tensor | None:
+    values = program.coordinates.constrain(x)
+    handler = Predictor()
+    with running(x.dtype), poutine.block(), Values(values), handler:
+        program.model(*batch.args, **batch.kwargs)
+    return handler.found
+
+
+def _at(program: Program, batch: Batch, x: Tensor) -> Tensor:
+    found = _predictor(program, batch, x)
+    assert found is not None
+    return found
+
+
+def _row_log_prob(program: Program, batch: Batch, x: Tensor, f: Tensor | None) -> Tensor:
+    """log p(y_i | f_i), ``[n]``; with ``f`` None the model's own predictor is used."""
+    observed = program.sites.observed[0].name
+    with running(x.dtype), Values(program.coordinates.constrain(x)), Predictor(f):
+        trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
+        node = trace.nodes[observed]
+        if isinstance(node["fn"], torch.distributions.Independent):
+            fn = node["fn"]
+            while isinstance(fn, torch.distributions.Independent):
+                fn = fn.base_dist
+            return fn.log_prob(node["value"]) * node["scale"]
+        trace.compute_log_prob(lambda name, site: name == observed)
+    log_prob: Tensor = node["log_prob"]
+    return log_prob

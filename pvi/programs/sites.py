@@ -1,0 +1,168 @@
+"""What a Pyro program says about itself in one trace: names, supports, shapes, plates, who owns a site."""
+
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+import torch
+from pyro import poutine
+from pyro.poutine.subsample_messenger import _Subsample
+from torch.distributions.constraints import Constraint
+
+from pvi.programs.batch import Batch
+from pvi.programs.context import running
+
+
+class ProgramError(ValueError):
+    """A model or a guide that cannot be used as it is; the message names the site and says what to do."""
+
+
+class Ownership(Enum):
+    """Who holds the posterior of a site."""
+
+    SHARED = "shared"
+    PRIVATE = "private"
+    OBSERVED = "observed"
+
+
+class Site(NamedTuple):
+    """One sample site. ``shape`` is the full shape of its value; ``plates`` the names of the plates around it."""
+
+    name: str
+    ownership: Ownership
+    shape: tuple[int, ...]
+    support: Constraint
+    distribution: str
+    plates: tuple[str, ...]
+
+
+class Sites(NamedTuple):
+    """All sites of a program, and the plate (name, size, subsample size) that draws its own rows, if any."""
+
+    shared: tuple[Site, ...]
+    private: tuple[Site, ...]
+    observed: tuple[Site, ...]
+    subsampling: tuple[str, int, int] | None
+
+
+def argument_names(model: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a model's positional arguments, as far as its signature tells."""
+    try:
+        parameters = inspect.signature(model).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
+
+
+def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
+    """Trace the model once on a client's data.
+
+    A latent is private where it says ``infer={"pvi": "private"}`` or lies inside a plate that also holds an observed
+    site (unless it says ``infer={"pvi": "shared"}``); all other latents are shared.
+
+    Raises :class:`ProgramError` where the model fails, observes nothing, has a discrete latent, an observation
+    outside its support, or two plates that subsample.
+    """
+    nodes = _trace(model, batch, client)
+    samples = {name: node for name, node in nodes.items() if _is_random(node)}
+    observed_plates = {
+        frame.name for node in samples.values() if node["is_observed"] for frame in node["cond_indep_stack"]
+    }
+    sites = [_site(name, node, observed_plates) for name, node in samples.items()]
+    observed = tuple(site for site in sites if site.ownership is Ownership.OBSERVED)
+    if not observed:
+        raise ProgramError(
+            "the model observes nothing: no pyro.sample site has obs=...; pass the data to the model and write "
+            'for example pyro.sample("y", dist.Bernoulli(logits=f), obs=y)'
+        )
+    for name, node in samples.items():
+        _check_site(name, node, client)
+    return Sites(
+        tuple(site for site in sites if site.ownership is Ownership.SHARED),
+        tuple(site for site in sites if site.ownership is Ownership.PRIVATE),
+        observed,
+        _subsampling(nodes),
+    )
+
+
+def _trace(model: Callable[..., Any], batch: Batch, client: str) -> dict[str, Any]:
+    try:
+        with running(batch.dtype), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            trace = poutine.trace(model).get_trace(*batch.args, **batch.kwargs)
+    except ProgramError:
+        raise
+    except Exception as error:
+        shapes = [tuple(value.shape) if isinstance(value, torch.Tensor) else value for value in batch.values()]
+        raise ProgramError(
+            f"client {client!r}: the model failed on its data (arguments {shapes}, keywords {list(batch.kwargs)}): "
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        ) from error
+    return dict(trace.nodes)
+
+
+def _is_random(node: Any) -> bool:
+    return (
+        node["type"] == "sample"
+        and not isinstance(node["fn"], _Subsample)
+        and not node["infer"].get("_deterministic", False)
+    )
+
+
+def _site(name: str, node: Any, observed_plates: set[str]) -> Site:
+    plates = tuple(frame.name for frame in node["cond_indep_stack"])
+    said = node["infer"].get("pvi")
+    if said not in (None, "private", "shared"):
+        raise ProgramError(f'site {name!r}: infer={{"pvi": {said!r}}} is neither "private" nor "shared"')
+    if node["is_observed"]:
+        ownership = Ownership.OBSERVED
+    elif said == "private" or (said is None and observed_plates.intersection(plates)):
+        ownership = Ownership.PRIVATE
+    else:
+        ownership = Ownership.SHARED
+    fn = node["fn"]
+    return Site(name, ownership, tuple(node["value"].shape), fn.support, _kind(fn), plates)
+
+
+def _kind(fn: Any) -> str:
+    while isinstance(fn, torch.distributions.Independent):
+        fn = fn.base_dist
+    return type(fn).__name__
+
+
+def _check_site(name: str, node: Any, client: str) -> None:
+    fn, value = node["fn"], node["value"]
+    if not node["is_observed"]:
+        if fn.support.is_discrete:
+            raise ProgramError(
+                f"site {name!r} is a discrete latent ({_kind(fn)}); discrete latents have no continuous posterior: "
+                "sum it out in the model, or make it continuous"
+            )
+        return
+    if node["infer"].get("is_auxiliary"):
+        return
+    ok = fn.support.check(value)
+    if not bool(ok.all()):
+        first = (~ok).nonzero()[0].tolist() if ok.ndim else []
+        wrong = value[tuple(first)] if first else value
+        raise ProgramError(
+            f"client {client!r}: observed site {name!r} ({_kind(fn)}) has the value {wrong.tolist()} at row "
+            f"{first[0] if first else 0}, outside its support {fn.support}; distinct values of that site: "
+            f"{sorted(set(value.flatten()[:10000].tolist()))[:6]}"
+        )
+
+
+def _subsampling(nodes: dict[str, Any]) -> tuple[str, int, int] | None:
+    found = [
+        (name, node["fn"].size, node["fn"].subsample_size)
+        for name, node in nodes.items()
+        if node["type"] == "sample"
+        and isinstance(node["fn"], _Subsample)
+        and node["fn"].subsample_size is not None
+        and node["fn"].subsample_size < node["fn"].size
+    ]
+    if len(found) > 1:
+        raise ProgramError(f"plates {[name for name, *_ in found]} both subsample; only one may")
+    return found[0] if found else None
