@@ -1,1 +1,26 @@
 """Tables of several clients as tensors."""
+
+from pvi.data.aggregate import Choices, aggregate
+from pvi.data.errors import TableError
+from pvi.data.reading import ReadOptions, read_file
+from pvi.data.schema import Schema, read_frame
+from pvi.data.sources import read_tables, tables_from_frames
+from pvi.data.statistics import ClientStatistics, ColumnStatistics, client_statistics
+from pvi.data.tables import Tables, describe
+
+__all__ = [
+    "Choices",
+    "ClientStatistics",
+    "ColumnStatistics",
+    "ReadOptions",
+    "Schema",
+    "TableError",
+    "Tables",
+    "aggregate",
+    "client_statistics",
+    "describe",
+    "read_file",
+    "read_frame",
+    "read_tables",
+    "tables_from_frames",
+]
