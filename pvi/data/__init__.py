@@ -5,8 +5,9 @@ from pvi.data.errors import TableError
 from pvi.data.reading import ReadOptions, read_file
 from pvi.data.schema import Schema, read_frame
 from pvi.data.sources import read_tables, tables_from_frames
-from pvi.data.statistics import ClientStatistics, ColumnStatistics, client_statistics
+from pvi.data.statistics import ClientStatistics, ColumnStatistics, client_statistics, merge
 from pvi.data.tables import Tables, describe
+from pvi.data.target import TargetRule, target_rule
 
 __all__ = [
     "Choices",
@@ -16,11 +17,14 @@ __all__ = [
     "Schema",
     "TableError",
     "Tables",
+    "TargetRule",
     "aggregate",
     "client_statistics",
     "describe",
+    "merge",
     "read_file",
     "read_frame",
     "read_tables",
     "tables_from_frames",
+    "target_rule",
 ]

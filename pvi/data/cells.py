@@ -62,26 +62,26 @@ def cells(column: pd.Series) -> Cells:
     return Cells(np.asarray(codes), labels, np.where(unbounded, np.nan, numbers), unbounded)
 
 
-def tidy(frame: pd.DataFrame, na: Iterable[str] = ("",), *, client: str | None = None) -> pd.DataFrame:
+def tidy(frame: pd.DataFrame, na: Iterable[str] = ("",), *, where: str = "") -> pd.DataFrame:
     """A copy with text names, rows numbered from 1, text stripped, and None for every missing cell.
 
     Empty cells and cells equal to one of `na` are missing (in a column of numbers: equal in value). Numeric
     columns keep their type, all others become columns of Python objects. Raises `TableError` for duplicated or
-    empty names and for cells that are lists or the like.
+    empty names and for cells that are lists or the like; `where` starts its message.
     """
     names = [str(name).strip() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TableError(
-            f"{place(client)}duplicated column names: {listed(map(repr, twice))}. Rename them, or say header=False "
+            f"{where}duplicated column names: {listed(map(repr, twice))}. Rename them, or say header=False "
             "(--no-header) if the first row is data"
         )
     if "" in names:
-        raise TableError(f"{place(client)}column {names.index('')} (counted from 0) has an empty name")
+        raise TableError(f"{where}column {names.index('')} (counted from 0) has an empty name")
     tokens = {""} | {token.strip() for token in na}
     values = [number(token) for token in tokens if not math.isnan(number(token))]
     columns = {
-        name: _tidy_column(frame.iloc[:, position], tokens, values, place(client, name))
+        name: _tidy_column(frame.iloc[:, position], tokens, values, f"{where}{place(None, name)}")
         for position, name in enumerate(names)
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(1, len(frame) + 1))

@@ -112,5 +112,6 @@ def _complain(
     first = int(rows[np.flatnonzero(bad)[0]])
     if unseen is None:
         raise TableError(f"{place(client, column.name, first)}{what}")
-    instead = "it is 0 in all features" if "level" in what else "it is filled as in training"
-    unseen.append(f"{place(client, column.name)}{what} ({int(bad.sum())} of the rows held out; {instead}).")
+    instead = "0 in all features of the column" if "level" in what else "filled as in training"
+    start = f"Held-out rows of client {client!r}, column {column.name!r}: "
+    unseen.append(f"{start}{what}; {instead} ({int(bad.sum())} of {len(bad)} rows).")

@@ -57,7 +57,7 @@ def read_file(path: str | Path, options: ReadOptions | None = None, *, client: s
         )
     if frame.empty:
         raise TableError(f"{where}the file has a header but no rows")
-    return tidy(frame, options.na, client=client or str(path))
+    return tidy(frame, options.na, where=where)
 
 
 def _read_parquet(path: Path, where: str) -> pd.DataFrame:

@@ -43,14 +43,14 @@ class Schema:
         Raises `TableError` for a column that is not there, text among numbers, and for levels or missing cells
         that training did not have (unless `unseen` is a list, see `encode_column`).
         """
-        return encode_rows(self, tidy(frame, self.options.na, client=client), client=client, unseen=unseen)
+        return encode_rows(self, tidy(frame, self.options.na, where=place(client)), client=client, unseen=unseen)
 
     def encode_target(self, frame: pd.DataFrame, *, client: str = "") -> torch.Tensor | None:
         """The target of a table's rows, float64 [n]; None where the table has no such column.
 
         Raises `TableError` for missing cells and values that the rule does not cover.
         """
-        frame = tidy(frame, self.options.na, client=client)
+        frame = tidy(frame, self.options.na, where=place(client))
         return encode_target(self.target, frame, client=client) if self.target.column in frame.columns else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def read_tables(
     Each client holds out the fraction `holdout` of its rows. Statistics come from the training rows;
     `fit_rows` "all" is only for comparison with published runs, which use the test rows too.
 
-    Raises `TableError` for bad input, naming client, column and row.
+    Raises `TableError` for bad input, naming client, column and row (the first row of data is row 1).
     """
     options = ReadOptions(header, separator, _texts(na), tuple(str(name) for name in names))
     if header and options.names:
@@ -102,7 +102,7 @@ def tables_from_frames(
     Raises `TableError` for bad input, naming client, column and row (counted from 1).
     """
     options = ReadOptions(na=_texts(na))
-    clean = {str(client): tidy(frame, options.na, client=str(client)) for client, frame in frames.items()}
+    clean = {str(client): tidy(frame, options.na, where=place(str(client))) for client, frame in frames.items()}
     request = Request(target, positive, task, _many(drop), holdout, seed, fit_rows)
     choices = Choices(_many(numeric), _many(categorical), _many(boolean), missing, standardise, coding)
     return build(clean, request, choices, options)
