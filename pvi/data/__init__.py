@@ -1,6 +1,6 @@
 """Tables of several clients as tensors."""
 
-from pvi.data.aggregate import Choices, aggregate
+from pvi.data.aggregation import Choices, aggregate
 from pvi.data.errors import TableError
 from pvi.data.reading import ReadOptions, read_file
 from pvi.data.schema import Schema, read_frame

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
-from pvi.data.aggregate import Choices, aggregate, check_same_columns
+from pvi.data.aggregation import Choices, aggregate, check_same_columns
 from pvi.data.cells import number
 from pvi.data.errors import TableError, listed, place, resolve
 from pvi.data.reading import ReadOptions

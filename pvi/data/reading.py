@@ -92,14 +92,16 @@ def _read_text(path: Path, options: ReadOptions, separator: str | None, where: s
     return pd.DataFrame([row for _, row in rows], columns=pd.Index(names, dtype=object), dtype=object)
 
 
-def _rows(lines: Sequence[str], separator: str, skipped: int, where: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(
+    lines: Sequence[str], separator: str, skipped: int, where: str, strict: bool = True
+) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the number of the line it ends on."""
     blanks = separator in (BLANKS, r"\s+")
     if not blanks and len(separator) != 1:
         raise TableError(f"{where}the separator {separator!r} must be one character, or ' ' for blanks")
     # The csv module merges blanks after a separator, not tabs, nor blanks at the ends of a line.
     source = (" ".join(line.split("\t")).strip() for line in lines) if blanks else iter(lines)
-    reader = csv.reader(source, delimiter=BLANKS if blanks else separator, skipinitialspace=True, strict=True)
+    reader = csv.reader(source, delimiter=BLANKS if blanks else separator, skipinitialspace=True, strict=strict)
     try:
         for row in reader:
             if row and (len(row) > 1 or row[0].strip()):
@@ -113,10 +115,8 @@ def _infer_separator(lines: Sequence[str], where: str) -> str:
     sample = [line for line in lines if line.strip()][:50]
     counts = {}
     for separator in (",", ";", "\t", BLANKS):
-        try:
-            widths = [len(row) for _, row in _rows(sample, separator, 0, where)]
-        except TableError:
-            continue
+        # Not strict: the sample may end within a quoted cell, and quotes make no sense for a wrong separator.
+        widths = [len(row) for _, row in _rows(sample, separator, 0, where, strict=False)]
         if widths and widths[0] > 1:
             counts[separator] = (sum(width == widths[0] for width in widths) / len(widths), widths[0])
     good = {key: width for key, (share, width) in counts.items() if share > 0.8 and key != BLANKS}

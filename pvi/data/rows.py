@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from pvi.data.aggregate import Missing
+from pvi.data.aggregation import Missing
 from pvi.data.errors import TableError, listed, place
 
 

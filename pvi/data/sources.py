@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvi.data.aggregate import Choices, Coding, Missing, Standardise
+from pvi.data.aggregation import Choices, Coding, Missing, Standardise
 from pvi.data.build import FitRows, Name, Request, build
 from pvi.data.cells import cells, tidy
 from pvi.data.errors import TableError, place, resolve

@@ -102,7 +102,7 @@ def _column_statistics(column: Cells, rows: pd.Index, most_levels: int, where: s
     stray = ""
     if count / 2 < len(values) < count:
         row = int(np.flatnonzero(np.isnan(column.values()) & ~column.missing)[0])
-        stray = f"{where}row {rows[row]} holds {column.labels[column.codes[row]]!r}"
+        stray = f"{where[:-2]}, row {rows[row]} holds {column.labels[column.codes[row]]!r}"
     return ColumnStatistics(
         count=count,
         missing=int(column.missing.sum()),

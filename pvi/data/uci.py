@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pvi.data.aggregate import Missing
+from pvi.data.aggregation import Missing
 from pvi.data.errors import TableError
 from pvi.data.reading import ReadOptions, read_file
 from pvi.data.sources import split_by, tables_from_frames
