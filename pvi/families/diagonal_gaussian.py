@@ -72,6 +72,11 @@ class DiagonalGaussian:
         """η from (m, log σ)."""
         return self.natural_from_standard(loc=free[..., : self.size], scale=free[..., self.size :].exp())
 
+    def free_scale(self, natural: Tensor) -> Tensor:
+        """σ for the means, 1 for the log standard deviations."""
+        scale = self._split(natural)[1].rsqrt()
+        return torch.cat([scale, torch.ones_like(scale)], -1)
+
     def is_proper(self, natural: Tensor) -> Tensor:
         """All precisions positive and everything finite."""
         return (self._split(natural)[1] > 0).all(-1) & torch.isfinite(natural).all(-1)
@@ -130,9 +135,9 @@ class DiagonalGaussian:
         precision = weights @ design.square()
         return torch.cat([gradient + precision * at, -0.5 * precision])
 
-    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
-        """λ x, elementwise."""
-        return self._split(natural)[1] * x
+    def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
+        """(λ m, -½ λ)."""
+        return torch.cat([self._split(natural)[1] * loc, natural[..., self.size :]], -1)
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """diag λ, ``[size, size]``."""

@@ -106,6 +106,13 @@ class FullGaussian:
         precision = torch.cholesky_inverse(cholesky)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
+    def free_scale(self, natural: Tensor) -> Tensor:
+        """Standard deviations for the means and the rows of the Cholesky factor, 1 for its logged diagonal."""
+        scale = self.variance(natural).sqrt()
+        rows = scale[..., :, None].expand(*scale.shape, self.size)
+        triangle = rows - torch.diag_embed(rows.diagonal(dim1=-2, dim2=-1) - 1)
+        return torch.cat([scale, self._pack(triangle)], -1)
+
     def is_proper(self, natural: Tensor) -> Tensor:
         """The precision has a Cholesky factor and everything is finite."""
         _, info = torch.linalg.cholesky_ex(self._precision(natural))
@@ -179,9 +186,9 @@ class FullGaussian:
         precision = design.mT @ (weights[:, None] * design)
         return self._natural(gradient + precision @ at, precision)
 
-    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
-        """Λ x."""
-        return self._precision(natural) @ x
+    def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
+        """(Λ m, Λ)."""
+        return torch.cat([self._precision(natural) @ loc, natural[..., self.size :]], -1)
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """Λ, ``[size, size]``."""

@@ -103,6 +103,11 @@ class Product:
         parts = zip(self.members, pieces, strict=True)
         return torch.cat([member.natural_from_free(part) for member, part in parts], -1)
 
+    def free_scale(self, natural: Tensor) -> Tensor:
+        """The members' scales end to end."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        return torch.cat([member.free_scale(part) for member, part in parts], -1)
+
     def is_proper(self, natural: Tensor) -> Tensor:
         """Every member is proper."""
         parts = zip(self.members, self._naturals(natural), strict=True)
@@ -165,10 +170,10 @@ class Product:
         pieces = zip(self._gaussians(), self._pieces(gradient), self._pieces(design), self._pieces(at), strict=True)
         return torch.cat([member.quadratic(g, piece, weights, a) for member, g, piece, a in pieces])
 
-    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
-        """Λ x, member by member."""
-        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(x), strict=True)
-        return torch.cat([member.apply_precision(part, piece) for member, part, piece in parts])
+    def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
+        """The members relocated, end to end."""
+        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(loc), strict=True)
+        return torch.cat([member.relocate(part, piece) for member, part, piece in parts])
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """Block-diagonal Λ, ``[size, size]``."""

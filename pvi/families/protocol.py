@@ -58,6 +58,9 @@ class Family(Protocol):
     def natural_from_free(self, free: Tensor) -> Tensor:
         """The inverse of :meth:`free`: any real vector gives a proper η."""
 
+    def free_scale(self, natural: Tensor) -> Tensor:
+        """The size of a natural step in each unconstrained coordinate near a proper η, ``[num_free]``."""
+
     def is_proper(self, natural: Tensor) -> Tensor:
         """Whether A(η) is finite, a boolean tensor ``[...]``."""
 
@@ -99,8 +102,8 @@ class GaussianFamily(Family, Protocol):
     def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
         """η of exp(g·(x - a) - ½ Σ w_i (A_i·(x - a))²), its curvature restricted to the family's structure."""
 
-    def apply_precision(self, natural: Tensor, x: Tensor) -> Tensor:
-        """Λ x for an unbatched factor, improper ones included."""
+    def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
+        """η with the same precision and the mean ``loc [size]``, for an unbatched factor."""
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """Λ as a dense matrix ``[size, size]`` for an unbatched factor, improper ones included."""

@@ -206,7 +206,8 @@ def _draw(member: Family, natural: Tensor, group: list[SiteCoordinates]) -> None
         _sample(site, normal.to_event(len(shape)))
         return
     cholesky = torch.linalg.cholesky(standard["covariance_matrix"])
-    start, noise = 0, []
+    start = 0
+    noise: list[Tensor] = []
     for site in group:
         block = slice(start, start + site.size)
         loc = standard["loc"][block]

@@ -51,7 +51,7 @@ def resolve_model(model: Callable[..., Any] | str) -> Callable[..., Any]:
     if not callable(found):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise ModelNameError(f"model {model!r}: {path} has no function {attribute!r}; it has {names}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _load_file(path: Path, model: str) -> Any:

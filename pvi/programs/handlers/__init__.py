@@ -3,6 +3,7 @@
 from pvi.programs.handlers.cavity import CavityPrior
 from pvi.programs.handlers.predictor import Predictor
 from pvi.programs.handlers.rows import Rows
+from pvi.programs.handlers.scale_observed import ScaleObserved
 from pvi.programs.handlers.values import Values
 
-__all__ = ["CavityPrior", "Predictor", "Rows", "Values"]
+__all__ = ["CavityPrior", "Predictor", "Rows", "ScaleObserved", "Values"]

@@ -1,0 +1,159 @@
+"""Functional stochastic variational inference: reparameterised gradients of F_m, Adam, no global state.
+
+Every step is ``(state, ...) -> (state, info)`` on tensors and safe under ``torch.func.vmap``. The parameters are
+offsets from the q that the client was sent, in units of q's own standard deviations, so that one learning rate serves
+coefficients of every scale.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.objectives import LocalProblem, each, regulariser
+from pvi.programs.program import log_likelihood, num_rows
+from pvi.solvers.protocol import SolverInfo
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+MAX_CUTS = 3
+"""Learning-rate cuts before a plateau of F_m counts as the end."""
+PATIENCE = 2
+"""Windows in a row without a visible rise that make a plateau: one alone is often noise."""
+
+
+class SVIState(NamedTuple):
+    """Offsets in free coordinates ``[num_free]``, Adam's moments, and the number of steps taken (a scalar)."""
+
+    offset: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+
+class SVIInfo(NamedTuple):
+    """The free-energy estimate of the step, in nats, before the step was taken."""
+
+    free_energy: Tensor
+
+
+def init(num_free: int, like: Tensor) -> SVIState:
+    """No offset, empty moments."""
+    zero = like.new_zeros(num_free)
+    return SVIState(zero, zero, zero, like.new_zeros(()))
+
+
+def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float) -> tuple[SVIState, SVIInfo]:
+    """One Adam step on an estimate of -F_m as a function of the offsets (Kingma and Ba, 2015)."""
+    gradient, value = torch.func.grad_and_value(loss)(state.offset)
+    steps = state.steps + 1
+    first = BETA_1 * state.first + (1 - BETA_1) * gradient
+    second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
+    direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
+    return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value)
+
+
+def free_energy_estimate(
+    problem: LocalProblem,
+    cavity: Tensor,
+    natural: Tensor,
+    rows: Tensor | None,
+    num_particles: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form."""
+    x = problem.family.sample(natural, (num_particles,), generator)
+    size = problem.batch.num_rows if rows is None else len(rows)
+    values = each(lambda x: log_likelihood(problem.program, x, problem.batch, rows), x, size)
+    return values.mean() + regulariser(problem.family, natural, cavity)
+
+
+def minibatches(total: int, batch_size: int | None, generator: torch.Generator) -> Iterator[Tensor | None]:
+    """Rows of one step after the other: without replacement within an epoch, an incomplete last batch is skipped."""
+    if batch_size is None or batch_size >= total:
+        while True:
+            yield None
+    while True:
+        order = torch.randperm(total, generator=generator, device=generator.device)
+        for start in range(0, total - batch_size + 1, batch_size):
+            yield order[start : start + batch_size]
+
+
+@dataclass(frozen=True)
+class SVI:
+    """Functional SVI with Adam.
+
+    ``steps`` at most, or ``epochs`` passes over the client's rows instead; ``batch_size`` rows a step (all where
+    ``None``); ``num_particles`` draws of θ a step. Every ``window`` steps the mean free energy is compared with the
+    window before: where it twice in a row no longer rises beyond its noise, the learning rate is cut to a third, and
+    after three cuts the next such plateau ends the solve. The result averages the iterates of the last window.
+    """
+
+    steps: int = 3000
+    learning_rate: float = 0.05
+    batch_size: int | None = None
+    num_particles: int = 4
+    epochs: float | None = None
+    window: int = 100
+
+    def __post_init__(self) -> None:
+        for label in ("steps", "num_particles", "window"):
+            if getattr(self, label) < 1:
+                raise ValueError(f"SVI: {label} must be at least 1, got {getattr(self, label)}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"SVI: learning_rate must be positive, got {self.learning_rate}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"SVI: batch_size must be at least 1, got {self.batch_size}")
+
+    @property
+    def name(self) -> str:
+        """``SVI``."""
+        return "SVI"
+
+    def num_steps(self, rows: int) -> int:
+        """Steps at most for a client with so many rows."""
+        if self.epochs is None:
+            return self.steps
+        return max(1, round(self.epochs * rows / min(rows, self.batch_size or rows)))
+
+    def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
+        """See :class:`~pvi.solvers.protocol.Solver`."""
+        family = problem.family
+        generator = torch.Generator(device=start.device).manual_seed(seed)
+        origin, scale = family.free(start), family.free_scale(start)
+        total = num_rows(problem.program, problem.batch)
+        plate = problem.program.sites.subsampling
+        batches = minibatches(total, self.batch_size if plate is None else plate[2], generator)
+        state, rate, cuts, still = init(family.num_free, start), self.learning_rate, 0, 0
+        window: list[Tensor] = []
+        sums, previous = torch.zeros_like(state.offset), None
+        most = self.num_steps(total)
+        for taken, rows in zip(range(1, most + 1), batches, strict=False):
+
+            def loss(offset: Tensor, rows: Tensor | None = rows) -> Tensor:
+                natural = family.natural_from_free(origin + scale * offset)
+                return -free_energy_estimate(problem, cavity, natural, rows, self.num_particles, generator)
+
+            state, info = step(state, loss, rate)
+            window.append(info.free_energy)
+            sums = sums + state.offset
+            if len(window) < self.window and taken < most:
+                continue
+            average, current = sums / len(window), torch.stack(window)
+            window, sums = [], torch.zeros_like(sums)
+            still = still + 1 if previous is not None and _plateau(previous, current) else 0
+            if still == PATIENCE:
+                rate, cuts, still = rate / 3, cuts + 1, 0
+            previous = current
+            if cuts > MAX_CUTS:
+                break
+        natural = family.natural_from_free(origin + scale * average).detach()
+        message = "" if cuts > MAX_CUTS else f"the free energy still rose after {taken} steps"
+        return natural, SolverInfo(taken, current.mean().item(), cuts > MAX_CUTS, message)
+
+
+def _plateau(previous: Tensor, current: Tensor) -> bool:
+    """Whether the mean rose by less than the standard error of the difference."""
+    noise = previous.var() / len(previous) + current.var(unbiased=len(current) > 1) / len(current)
+    return bool(current.mean() - previous.mean() < noise.sqrt())
