@@ -8,6 +8,7 @@ import numpy as np
 
 from pvi.data.cells import Cells, number
 from pvi.data.errors import TableError, listed, place
+from pvi.data.statistics import LARGEST
 
 Kind = Literal["numeric", "boolean", "categorical", "constant"]
 
@@ -54,9 +55,9 @@ def encode_column(
 ) -> np.ndarray:
     """The features of a column, float64 [n, k].
 
-    Raises `TableError` for text among numbers, and, unless `unseen` is a list, for a level or a missing cell
-    that training did not have. With a list, such cells become 0 in all level features or `column.fill`, and a
-    sentence for each is added to the list. `rows` are the row numbers, for the messages.
+    Raises `TableError` for text among numbers and numbers out of all scale, and, unless `unseen` is a list, for a
+    level or a missing cell that training did not have. With a list, such cells become 0 in all level features or
+    `column.fill`, and a sentence for each is added to the list. `rows` are the row numbers, for the messages.
     """
     own = np.empty((len(found.codes), 0))
     if column.kind != "constant" or column.missing == "indicator":
@@ -67,7 +68,13 @@ def encode_column(
         elif column.kind != "constant":
             own = _levels(column, found, rows, client, unseen)
     gone = found.missing[:, None].astype(np.float64) if column.missing == "indicator" else own[:, :0]
-    return (np.hstack([own, gone]) - np.array(column.offsets)) / np.array(column.scales)
+    with np.errstate(over="ignore"):
+        features = (np.hstack([own, gone]) - np.array(column.offsets)) / np.array(column.scales)
+    large = ~(np.abs(features) <= LARGEST).all(axis=1)
+    if large.any():
+        row = rows[np.flatnonzero(large)[0]]
+        raise TableError(f"{place(client, column.name, row)}the number is too large for the column's scale")
+    return features
 
 
 def _numbers(column: Column, found: Cells, rows: np.ndarray, client: str) -> np.ndarray:

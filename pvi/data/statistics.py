@@ -17,6 +17,8 @@ from pvi.data.cells import Cells, cells
 from pvi.data.errors import TableError, place
 
 MOST_LEVELS = 50
+# The square of twice this, summed over ten million rows, is still a float.
+LARGEST = 1e150
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,11 @@ def _column_statistics(column: Cells, rows: pd.Index, most_levels: int, where: s
     values = column.values()
     values = values[~np.isnan(values)]
     count = int((~column.missing).sum())
-    total = float(values.sum())
-    with np.errstate(over="ignore"):
-        centred = values - total / max(len(values), 1)
-        squares = float(centred @ centred)
-    if not math.isfinite(total) or not math.isfinite(squares):
+    if np.abs(values).max(initial=0) > LARGEST:
         raise TableError(f"{where}the numbers are too large to be squared and summed: rescale the column")
+    total = float(values.sum())
+    centred = values - total / max(len(values), 1)
+    squares = float(centred @ centred)
     counts = np.bincount(column.codes[~column.missing], minlength=len(column.labels))
     stray = ""
     if count / 2 < len(values) < count:

@@ -75,6 +75,7 @@ def test_a_new_file_without_the_target_and_with_other_columns() -> None:
         ({"dose": None}, "column 'dose', row 1: a cell is missing, and none was in training"),
         ({"smoker": None}, "column 'smoker', row 1: a cell is missing"),
         ({"age": "old"}, "column 'age', row 1: 'old' is not a finite number"),
+        ({"dose": 1.7e308}, "column 'dose', row 1: the number is too large"),
         ({"age": "inf"}, "column 'age', row 1: 'inf' is not a finite number"),
     ],
 )
