@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,10 +54,11 @@ def cells(column: pd.Series) -> Cells:
         numbers = np.asarray(uniques, dtype=np.float64)
         unbounded = ~np.isfinite(numbers)
     else:
-        labels = tuple(str(value) for value in uniques)
+        labels = tuple(str(value) for value in np.asarray(uniques, dtype=object).tolist())
         numbers = np.array([number(label) for label in labels], dtype=np.float64)
-        named = [label.lower().lstrip("+-") in ("nan", "inf", "infinity") for label in labels]
-        unbounded = np.isinf(numbers) | np.array(named, dtype=bool)
+        unbounded = np.isinf(numbers)
+        for code in np.flatnonzero(np.isnan(numbers)):
+            unbounded[code] = labels[code].lower().lstrip("+-") == "nan"
     return Cells(np.asarray(codes), labels, np.where(unbounded, np.nan, numbers), unbounded)
 
 
@@ -80,14 +80,16 @@ def tidy(frame: pd.DataFrame, na: Iterable[str] = ("",), *, where: str = "") -> 
         raise TableError(f"{where}column {names.index('')} (counted from 0) has an empty name")
     tokens = {""} | {token.strip() for token in na}
     values = [number(token) for token in tokens if not math.isnan(number(token))]
-    columns = {
-        name: _tidy_column(frame.iloc[:, position], tokens, values, f"{where}{place(None, name)}")
-        for position, name in enumerate(names)
-    }
-    return pd.DataFrame(columns, index=pd.RangeIndex(1, len(frame) + 1))
+    index = pd.RangeIndex(1, len(frame) + 1)
+    columns = {}
+    for position, name in enumerate(names):
+        column = _tidy_column(frame.iloc[:, position], tokens, values, f"{where}{place(None, name)}")
+        # The type is said, or pandas turns objects into its own kind of text, which is slow cell by cell.
+        columns[name] = pd.Series(column, index=index, dtype=column.dtype)
+    return pd.DataFrame(columns, index=index)
 
 
-def _tidy_column(column: pd.Series, tokens: set[str], values: list[float], where: str) -> Any:
+def _tidy_column(column: pd.Series, tokens: set[str], values: list[float], where: str) -> np.ndarray:
     if pd.api.types.is_bool_dtype(column.dtype):
         return column.astype(object).where(column.notna(), None).to_numpy()
     if pd.api.types.is_numeric_dtype(column.dtype):

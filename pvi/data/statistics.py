@@ -6,6 +6,7 @@ LeVeque 1983), so that a mean of 1e9 with a spread of 1 loses no digits; no seco
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from pvi.data.errors import TableError, place
 MOST_LEVELS = 50
 # The square of twice this, summed over ten million rows, is still a float.
 LARGEST = 1e150
+COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def client_statistics(
     """The statistics of a tidy frame (see `tidy`) of one client.
 
     Columns in `categorical` send all their levels, others up to 50. Columns in `numeric` must hold numbers
-    only, and send no levels. Raises `TableError` for other cells there, and for "inf" or "nan" among numbers.
+    only, and send no levels. Raises `TableError` for other cells there, for "inf" or "nan" among numbers, and for
+    numbers with a comma.
     """
     columns = {}
     most = dict.fromkeys(numeric, 0) | dict.fromkeys(categorical, len(frame))
@@ -123,6 +126,20 @@ def _column_statistics(column: Cells, rows: pd.Index, most_levels: int, where: s
 
 def _check_numbers(column: Cells, rows: pd.Index, must: bool, client: str, name: str) -> None:
     is_number = ~np.isnan(column.numbers)
+    commas = np.array(
+        [
+            not fine and bool(COMMA.fullmatch(label))
+            for fine, label in zip(is_number.tolist(), column.labels, strict=True)
+        ],
+        dtype=bool,
+    )
+    if commas.any() and (is_number | commas).all():
+        label = column.labels[int(np.flatnonzero(commas)[0])]
+        row = int(np.flatnonzero(column.codes == column.labels.index(label))[0])
+        raise TableError(
+            f"{place(client, name, rows[row])}{label!r} is a number with a comma: write a point, or make the column "
+            "categorical"
+        )
     bad = column.unbounded if (is_number | column.unbounded).all() else ~is_number if must else None
     if bad is None or not bad.any():
         return

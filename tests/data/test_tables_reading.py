@@ -143,6 +143,11 @@ GOOD = "x,c,y\n1,u,0\n2,v,1\n3,u,1\n"
         ({"a": GOOD}, {"boolean": "x"}, "column 'x': boolean needs two values, found 1, 2, 3"),
         ({"a": GOOD, "b": "x,c,y\n1,u,0\ninf,v,1\n"}, {}, "client 'b', column 'x', row 2: 'inf' is not a finite"),
         ({"a": "x,y\n1,0\nNaN,1\n"}, {}, "column 'x', row 2: 'NaN' is not a finite number: .*list it in na"),
+        (
+            {"a": "x;y\n1;0\n1,5;1\n"},
+            {},
+            "client 'a', column 'x', row 2: '1,5' is a number with a comma: write a point",
+        ),
         ({"a": "x,c,y\n1,,0\n2,,1\n,u,1\n"}, {}, r"missing cells: client 'a': x 1, c 2. Say missing='drop'"),
         ({"a": "x,c,y\n1,,0\n2,,1\n"}, {"missing": "drop"}, r"client 'a': no row is left, each of its 2 .*\(c 2\)"),
         ({"a": GOOD}, {"missing": "zero"}, "missing is one of error, drop, mean, indicator, not 'zero'"),
