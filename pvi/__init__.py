@@ -1,1 +1,50 @@
-"""Federated Bayesian inference with Pyro: partitioned variational inference."""
+"""Federated Bayesian inference with Pyro: partitioned variational inference.
+
+Data stay with their clients; the answer is the posterior that pooling all rows would have given.
+"""
+
+import importlib
+from typing import Any
+
+from pvi import schedules, solvers
+from pvi.algorithms import PVI, Algorithm
+from pvi.checkpoint import CheckpointError, load
+from pvi.factors import Factor
+from pvi.history import Round
+from pvi.posterior import ImproperError, Posterior
+from pvi.programs.guides import FullCovariance, MeanField
+from pvi.programs.names import ModelNameError
+from pvi.programs.sites import ProgramError
+from pvi.result import Result
+from pvi.run import fit
+
+__version__ = "0.1.0"
+
+_LAZY = ("data", "diagnostics", "families", "models", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    """Parts that are slow to import (pandas, ArviZ) load when first used."""
+    if name in _LAZY:
+        return importlib.import_module(f"pvi.{name}")
+    raise AttributeError(f"module 'pvi' has no attribute {name!r}")
+
+
+__all__ = [
+    "PVI",
+    "Algorithm",
+    "CheckpointError",
+    "Factor",
+    "FullCovariance",
+    "ImproperError",
+    "MeanField",
+    "ModelNameError",
+    "Posterior",
+    "ProgramError",
+    "Result",
+    "Round",
+    "fit",
+    "load",
+    "schedules",
+    "solvers",
+]

@@ -17,12 +17,13 @@ from torch.distributions.transforms import ComposeTransform, IndependentTransfor
 
 @dataclass(frozen=True)
 class SiteCoordinates:
-    """One site: its name, its shape, its bijection and the shape of the unconstrained value."""
+    """One site: its name, its shape, the shape of the unconstrained value, its bijection and its support."""
 
     name: str
     shape: tuple[int, ...]
     unconstrained_shape: tuple[int, ...]
     transform: Transform
+    support: Constraint
 
     @property
     def size(self) -> int:
@@ -73,7 +74,7 @@ def site_coordinates(name: str, shape: tuple[int, ...], support: Constraint) -> 
             "reparameterise the site (for example as a transform of a Normal)"
         ) from error
     unconstrained = tuple(transform.inverse_shape(torch.Size(shape)))
-    return SiteCoordinates(name, tuple(shape), unconstrained, transform)
+    return SiteCoordinates(name, tuple(shape), unconstrained, transform, support)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,20 @@
+"""Logistic regression: a binary outcome from a row of features.
+
+weights ~ Normal(0, prior_scale)      one a feature
+bias    ~ Normal(0, prior_scale)
+y_i     ~ Bernoulli(logits = x_i · weights + bias)
+"""
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+
+def model(x: Tensor, y: Tensor | None = None, prior_scale: float = 1.0) -> Tensor:
+    """Features ``x [n, d]`` and outcomes ``y [n]`` (0 or 1); returns outcomes ``[n]``."""
+    scale = torch.full((x.shape[-1],), prior_scale, dtype=x.dtype, device=x.device)
+    weights = pyro.sample("weights", dist.Normal(torch.zeros_like(scale), scale).to_event(1))
+    bias = pyro.sample("bias", dist.Normal(x.new_tensor(0.0), x.new_tensor(prior_scale)))
+    with pyro.plate("rows", x.shape[0]):
+        return pyro.sample("y", dist.Bernoulli(logits=x @ weights + bias), obs=y)

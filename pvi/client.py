@@ -1,0 +1,103 @@
+"""A client: it holds its factor and its rows, and answers a q with the change of its factor."""
+
+import time
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.factors import CavityRule, Factor, damp, divide, is_finite, multiply, power, unit
+from pvi.objectives import LocalProblem
+from pvi.posterior import Posterior
+from pvi.solvers import Solver, SolverInfo
+
+
+class ClientState(NamedTuple):
+    """What a client keeps between visits. It never leaves the client.
+
+    ``seed`` is the client's own; together with ``visits`` it fixes every random draw.
+    """
+
+    factor: Factor
+    visits: int
+    seed: int
+
+
+class Update(NamedTuple):
+    """What a client sends back: its name and the change Δ of its factor (damping applied)."""
+
+    client: str
+    delta: Factor
+
+
+class ClientInfo(NamedTuple):
+    """What a person may want to know about one visit.
+
+    ``rejected`` says why the update was not used (empty: it was); ``max_delta`` is max |Δη|; ``step_fraction`` the
+    part of Δ that kept q proper, filled in by the server's answer.
+    """
+
+    client: str
+    rejected: str
+    max_delta: float
+    step_fraction: float
+    seconds: float
+    solver: SolverInfo | None
+
+
+def init(problem: LocalProblem, like: Tensor, seed: int) -> ClientState:
+    """t_m = 1."""
+    return ClientState(unit(problem.approximation.family, like), 0, seed)
+
+
+def step(
+    state: ClientState,
+    problem: LocalProblem,
+    posterior: Posterior,
+    cavity_rule: CavityRule,
+    solver: Solver,
+    damping: float,
+) -> tuple[ClientState, Update | None, ClientInfo]:
+    """One refinement (algorithm 1, client's part): cavity, local VI, new factor, damped change.
+
+    The factor itself moves in :func:`accept`, once the server says which part of Δ it applied. A result that is not
+    finite or not proper gives no update, and the info says why.
+    """
+    began = time.perf_counter()
+    cavity = cavity_rule(posterior, state.factor)
+    initial = problem.approximation.initial
+    start = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
+    natural, solved, rejected = _solve(state, problem, solver, cavity, start)
+    visited = state._replace(visits=state.visits + 1)
+    if rejected:
+        return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, time.perf_counter() - began, solved)
+    q = Factor(problem.family, natural, -problem.family.log_partition(natural))
+    damped = damp(state.factor, divide(q, cavity), damping)
+    update = Update(problem.client, divide(damped, state.factor))
+    largest = update.delta.natural.abs().max().item()
+    return visited, update, ClientInfo(problem.client, "", largest, 1.0, time.perf_counter() - began, solved)
+
+
+def accept(state: ClientState, update: Update, fraction: float) -> ClientState:
+    """The factor after the server applied ``fraction`` of the update."""
+    return state._replace(factor=multiply(state.factor, power(update.delta, fraction)))
+
+
+def _solve(
+    state: ClientState, problem: LocalProblem, solver: Solver, cavity: Factor, start: Tensor
+) -> tuple[Tensor, SolverInfo | None, str]:
+    try:
+        natural, info = solver.solve(problem, cavity.natural, start, state.seed + state.visits)
+    except torch.linalg.LinAlgError as error:
+        return start, None, f"the local solve broke down ({error}); the factor stays"
+    except Exception as error:
+        error.add_note(f"raised in the local solve of client {problem.client!r}, visit {state.visits + 1}")
+        raise
+    if not bool(torch.isfinite(natural).all()):
+        return natural, info, "the local solve ended in values that are not finite; the factor stays"
+    if not bool(problem.family.is_proper(natural)):
+        return natural, info, "the local solve ended in an improper q; the factor stays"
+    new = Factor(problem.family, natural, -problem.family.log_partition(natural))
+    if not is_finite(divide(new, cavity)):
+        return natural, info, "the new factor is not finite; the factor stays"
+    return natural, info, ""

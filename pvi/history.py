@@ -1,0 +1,35 @@
+"""What a run tells about itself: one record a round."""
+
+from typing import NamedTuple
+
+from pvi.client import ClientInfo
+
+
+class Round(NamedTuple):
+    """One round (sequential: one pass over the clients); ``number`` counts from 1.
+
+    ``elbo`` is the global free energy F(q) = Σ_m E_q[log p(y_m | θ)] - KL(q, p) in nats after the round, with its
+    Monte Carlo ``elbo_standard_error`` (0 where the expectations are exact); ``expected_log_likelihood`` the clients'
+    terms and ``kl`` the last one. ``communications`` counts the messages of the round's updates, ``bytes_sent`` their
+    size; the free energy's scalars ride on the next visit and are not counted. ``max_delta`` is max |Δη| of q over
+    the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
+    max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info.
+    """
+
+    number: int
+    elbo: float
+    elbo_standard_error: float
+    expected_log_likelihood: dict[str, float]
+    kl: float
+    communications: int
+    bytes_sent: int
+    seconds: float
+    max_delta: float
+    step_fraction: float
+    drift: float
+    clients: dict[str, ClientInfo]
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        """Clients whose update was not used, and why."""
+        return {name: info.rejected for name, info in self.clients.items() if info.rejected}

@@ -1,0 +1,117 @@
+"""What a run returns."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pyro.infer import Predictive
+from torch import Tensor
+
+from pvi.factors import Factor
+from pvi.history import Round
+from pvi.posterior import Posterior
+from pvi.programs.batch import Batch, as_batch
+from pvi.programs.context import running
+from pvi.programs.predictive import expected_values, pointwise
+from pvi.programs.sites import argument_names
+
+
+@dataclass(frozen=True)
+class Result:
+    """The posterior over the shared latents, and how it came about.
+
+    ``factors`` and ``data`` are what the clients hold: here only because one process played them all. ``history`` has
+    one :class:`~pvi.history.Round` a round.
+    """
+
+    posterior: Posterior
+    prior: Posterior
+    factors: dict[str, Factor]
+    history: list[Round]
+    model: Callable[..., Any] | None
+    model_name: str
+    observed: tuple[str, ...]
+    columns: tuple[str, ...]
+    settings: Mapping[str, Any]
+    data: Mapping[str, Batch] = field(default_factory=dict, repr=False)
+
+    @property
+    def elbo(self) -> float:
+        """The global free energy after the last round, nats."""
+        return self.history[-1].elbo
+
+    def predict(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+        """Posterior predictive draws {observed site: ``[num_samples, rows, ...]``}.
+
+        The arguments are the model's; those left out (the observations) are ``None``.
+        """
+        model, batch = self._model(), self._batch(args, kwargs)
+        natural = self.posterior.natural
+        generator = torch.Generator(device=natural.device).manual_seed(seed)
+        draws = self.posterior.sample(num_samples, generator)
+        devices = [natural.device] if natural.is_cuda else []
+        with running(natural.dtype), torch.random.fork_rng(devices=devices), torch.no_grad():
+            torch.manual_seed(seed)
+            predictive = Predictive(model, draws, return_sites=self.observed)
+            return dict(predictive(*batch.args, **batch.kwargs))
+
+    def predict_mean(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+        """E[y | data] by observed site, ``[rows, ...]``: the distributions' means averaged over posterior draws.
+
+        For a Bernoulli site that is the predictive probability, with far less noise than draws of y.
+        """
+        model, batch = self._model(), self._batch(args, kwargs)
+        return expected_values(model, self.observed, self._draws(num_samples, seed), batch)
+
+    def log_likelihood(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+        """log p(y_i | θ_s) in nats at posterior draws, {observed site: ``[num_samples, rows]``}; needs the targets."""
+        model, batch = self._model(), self._batch(args, kwargs)
+        return pointwise(model, self.observed, self._draws(num_samples, seed), batch)
+
+    def log_predictive_density(
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        """log ∫ p(y_i | θ) q(θ) dθ in nats a row, {observed site: ``[rows]``}, from posterior draws."""
+        values = self.log_likelihood(*args, num_samples=num_samples, seed=seed, **kwargs)
+        return {name: torch.logsumexp(value, 0) - torch.tensor(num_samples).log() for name, value in values.items()}
+
+    def to_arviz(self, num_samples: int = 1000, seed: int = 0) -> Any:
+        """An xarray ``DataTree`` (``InferenceData`` on ArviZ 0.x); see :func:`pvi.diagnostics.to_arviz`."""
+        from pvi.diagnostics.arviz_export import to_arviz  # importing ArviZ takes seconds
+
+        return to_arviz(self, num_samples=num_samples, seed=seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write posterior, prior, factors and history into a folder; no client's rows. See :func:`pvi.load`."""
+        from pvi.checkpoint import save
+
+        save(self, Path(path))
+
+    def _draws(self, num_samples: int, seed: int) -> dict[str, Tensor]:
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        generator = torch.Generator(device=self.posterior.natural.device).manual_seed(seed)
+        return self.posterior.sample(num_samples, generator)
+
+    def _model(self) -> Callable[..., Any]:
+        if self.model is None:
+            raise ValueError(
+                f"this result was loaded without its model ({self.model_name}); pass it: pvi.load(path, model=...)"
+            )
+        return self.model
+
+    def _batch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batch:
+        """The arguments as a batch on the posterior's device, left-out ones None."""
+        batch = as_batch(args, "predict") if args else Batch((), {})
+        batch = Batch(batch.args, as_batch(kwargs, "predict").kwargs if kwargs else {})
+        if not batch.values():
+            raise ValueError("pass the model's inputs, for example result.predict(x)")
+        names = argument_names(self._model())
+        given = set(names[: len(args)]) | set(kwargs)
+        parameters = inspect.signature(self._model()).parameters
+        left_out = [name for name in names if name not in given and parameters[name].default is inspect.Parameter.empty]
+        natural = self.posterior.natural
+        return Batch(batch.args, batch.kwargs | dict.fromkeys(left_out)).to(natural.device, natural.dtype)

@@ -1,0 +1,215 @@
+"""``fit``: from a Pyro program and the clients' data to the posterior that pooling all rows would have given."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi import client as clients_module
+from pvi import server as server_module
+from pvi.algorithms import Algorithm, resolve_algorithm
+from pvi.client import ClientInfo, ClientState
+from pvi.executors import Executor, Task, resolve_executor
+from pvi.families import kl
+from pvi.history import Round
+from pvi.objectives import LocalProblem, expected_log_likelihood
+from pvi.problem import Problem, build_problem
+from pvi.progress import Report, reporter
+from pvi.result import Result
+from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule
+from pvi.server import ServerState
+from pvi.solvers import Solver, default_solver
+
+
+class RunState(NamedTuple):
+    """Everything that changes from round to round."""
+
+    server: ServerState
+    clients: dict[str, ClientState]
+    history: tuple[Round, ...]
+
+
+class Plan(NamedTuple):
+    """Everything that stays the same over a run."""
+
+    problem: Problem
+    algorithm: Algorithm
+    schedule: Schedule
+    solver: Solver
+    executor: Executor
+    damping: float
+    seed: int
+
+
+def fit(
+    model: Callable[..., Any] | str,
+    clients: Sequence[Any] | Mapping[str, Any],
+    guide: Any = None,
+    algorithm: Algorithm | str = "pvi",
+    schedule: Schedule | str = "synchronous",
+    damping: float = 0.2,
+    rounds: int = 20,
+    solver: Solver | None = None,
+    executor: Executor | str = "loop",
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    progress: bool | Report = False,
+    columns: Sequence[str] | None = None,
+) -> Result:
+    """Fit a Pyro program to data that stays with its clients.
+
+    Args:
+        model: a Pyro program, called with a client's data; or ``"logistic_regression"`` (bundled),
+            ``"pkg.mod:attr"``, ``"file.py:attr"``.
+        clients: each client's data, a list or a dict by name: a tuple or a dict of tensors, rows first.
+        guide: ``None`` for a mean-field Gaussian, ``"full"`` for one with full covariance,
+            ``pvi.FullCovariance(("site", "site"), ...)`` for named groups, or a hand-written Pyro guide of
+            independent sites whose families and initial values are read from it.
+        algorithm: a name or an :class:`~pvi.algorithms.Algorithm` such as ``pvi.PVI()``.
+        schedule: ``"synchronous"``, ``"sequential"`` or a :class:`~pvi.schedules.Schedule`.
+        damping: ρ in (0, 1]; 1 is undamped.
+        rounds: rounds of the schedule (sequential: passes over all clients).
+        solver: a local solver; ``None``: exact Newton for generalised linear models, else functional SVI.
+        executor: ``"loop"`` or an :class:`~pvi.executors.Executor`.
+        seed: fixes every random draw.
+        device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
+        progress: show a progress bar, or call a function with each round's record and posterior.
+        columns: names of the features, for labels in exports.
+
+    Returns:
+        A :class:`~pvi.result.Result`.
+
+    Raises:
+        ValueError, TypeError: for bad input, naming the client, the site or the option; before any fitting.
+    """
+    plan, state = start(
+        model, clients, guide, algorithm, schedule, damping, rounds, solver, executor, seed, device, dtype
+    )
+    with reporter(progress, rounds) as report:
+        for _ in range(rounds):
+            state = play_round(plan, state)
+            report(state.history[-1], state.server.posterior)
+    return finish(plan, state, columns)
+
+
+def start(
+    model: Callable[..., Any] | str,
+    clients: Sequence[Any] | Mapping[str, Any],
+    guide: Any,
+    algorithm: Algorithm | str,
+    schedule: Schedule | str,
+    damping: float,
+    rounds: int,
+    solver: Solver | None,
+    executor: Executor | str,
+    seed: int,
+    device: str | torch.device,
+    dtype: torch.dtype | None,
+) -> tuple[Plan, RunState]:
+    """Check everything and set up: q = p, every factor 1. Arguments as in :func:`fit`."""
+    if not isinstance(damping, int | float) or not 0 < damping <= 1:
+        raise ValueError(f"damping must lie in (0, 1], got {damping!r}; 1 is undamped")
+    if not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"rounds must be a whole number, at least 1, got {rounds!r}")
+    chosen = resolve_algorithm(algorithm), resolve_schedule(schedule)
+    runner = resolve_executor(executor)
+    problem = build_problem(model, clients, guide, torch.device(device), dtype)
+    local = solver if solver is not None else default_solver(list(problem.clients.values()))
+    plan = Plan(problem, *chosen, local, runner, float(damping), seed)
+    states = {
+        name: clients_module.init(part, problem.prior.natural, 1_000_003 * (seed * 10_007 + index))
+        for index, (name, part) in enumerate(problem.clients.items())
+    }
+    return plan, RunState(server_module.init(problem.prior), states, ())
+
+
+def play_round(plan: Plan, state: RunState) -> RunState:
+    """One round of the schedule."""
+    began = time.perf_counter()
+    server, clients = state.server, dict(state.clients)
+    names = tuple(clients)
+    sent: dict[str, ServerState] = {}
+    infos: dict[str, ClientInfo] = {}
+    fraction, moved, messages, size = 1.0, 0.0, 0, 0
+    for event in plan.schedule.events(names, len(state.history)):
+        match event:
+            case Dispatch(dispatched):
+                sent |= dict.fromkeys(dispatched, server)
+            case Collect(collected):
+                tasks = [
+                    Task(clients[name], plan.problem.clients[name], sent.pop(name).posterior) for name in collected
+                ]
+                answers = plan.executor.run(tasks, plan.algorithm, plan.solver, plan.damping)
+                updates = [answer.update for answer in answers if answer.update is not None]
+                server, info = server_module.step(server, updates, plan.algorithm.aggregate)
+                for name, answer in zip(collected, answers, strict=True):
+                    clients[name], infos[name] = answer.state, answer.info
+                    if answer.update is not None:
+                        clients[name] = clients_module.accept(answer.state, answer.update, info.step_fraction)
+                        infos[name] = answer.info._replace(step_fraction=info.step_fraction)
+                    messages, size = messages + 2, size + _bytes(answer.update, server)
+                fraction, moved = min(fraction, info.step_fraction), max(moved, info.max_delta)
+    likelihoods, error, divergence = _free_energy(plan.problem.clients, server)
+    record = Round(
+        number=len(state.history) + 1,
+        elbo=sum(likelihoods.values()) - divergence,
+        elbo_standard_error=error,
+        expected_log_likelihood=likelihoods,
+        kl=divergence,
+        communications=messages,
+        bytes_sent=size,
+        seconds=time.perf_counter() - began,
+        max_delta=moved,
+        step_fraction=fraction,
+        drift=server_module.drift(server, [client.factor for client in clients.values()]),
+        clients=infos,
+    )
+    return RunState(server, clients, (*state.history, record))
+
+
+def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:
+    """The result of the rounds played so far."""
+    return Result(
+        posterior=state.server.posterior,
+        prior=state.server.prior,
+        factors={name: client.factor for name, client in state.clients.items()},
+        history=list(state.history),
+        model=plan.problem.model,
+        model_name=plan.problem.model_name,
+        observed=plan.problem.observed,
+        columns=tuple(columns) if columns is not None else (),
+        settings={
+            "algorithm": plan.algorithm.name,
+            "schedule": plan.schedule.name,
+            "solver": plan.solver.name,
+            "executor": plan.executor.name,
+            "damping": plan.damping,
+            "rounds": len(state.history),
+            "seed": plan.seed,
+        },
+        data={name: part.batch for name, part in plan.problem.clients.items()},
+    )
+
+
+def _free_energy(clients: Mapping[str, LocalProblem], server: ServerState) -> tuple[dict[str, float], float, float]:
+    """The clients' E_q[log p(y_m | θ)], the standard error of their sum, and KL(q, p), nats.
+
+    The draws are the same in every round, so that the differences between rounds carry little noise.
+    """
+    natural: Tensor = server.posterior.natural
+    estimates = {
+        name: expected_log_likelihood(part, natural, seed=index) for index, (name, part) in enumerate(clients.items())
+    }
+    error = sum(estimate.standard_error**2 for estimate in estimates.values()) ** 0.5
+    divergence = kl(server.prior.family, natural, server.prior.natural).item()
+    return {name: estimate.value for name, estimate in estimates.items()}, error, divergence
+
+
+def _bytes(update: clients_module.Update | None, server: ServerState) -> int:
+    """q one way; Δ, its log scale and the free energy's scalar the other way."""
+    number = server.posterior.natural.element_size()
+    down = server.posterior.natural.numel() * number
+    return down + (0 if update is None else (update.delta.natural.numel() + 2) * number)
