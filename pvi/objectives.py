@@ -63,13 +63,18 @@ def row_expectations(
     nodes, weights = gauss_hermite(num_nodes, loc)
     chunk = max(1, MAX_ELEMENTS // max(1, len(loc)))
 
-    # Rows are independent, so derivatives of the sum are the rows' own derivatives.
-    first = torch.func.grad(lambda f: predictor.log_prob(f).sum())
-    second = torch.func.grad(lambda f: first(f).sum())
+    # Rows are independent, so derivatives of the sum are the rows' own; one run of the program gives all three.
+    def value(f: Tensor) -> tuple[Tensor, Tensor]:
+        rows = predictor.log_prob(f)
+        return rows.sum(), rows
+
+    def slope(f: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        first, rows = torch.func.grad(value, has_aux=True)(f)
+        return first.sum(), (first, rows)
 
     def at(node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        f = loc + scale * node
-        return predictor.log_prob(f), first(f), second(f)
+        second, (first, rows) = torch.func.grad(slope, has_aux=True)(loc + scale * node)
+        return rows, first, second
 
     values, firsts, seconds = torch.func.vmap(at, chunk_size=chunk)(nodes)
     return RowExpectations(weights @ values, weights @ firsts, weights @ seconds)

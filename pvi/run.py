@@ -11,6 +11,7 @@ from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.algorithms import Algorithm, resolve_algorithm
 from pvi.client import ClientInfo, ClientState
+from pvi.data.tables import Tables
 from pvi.executors import Executor, Task, resolve_executor
 from pvi.families import kl
 from pvi.history import Round
@@ -77,7 +78,7 @@ def fit(
         seed: fixes every random draw.
         device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
         progress: show a progress bar, or call a function with each round's record and posterior.
-        columns: names of the features, for labels in exports.
+        columns: names of the features, for labels in exports; :class:`pvi.data.Tables` as clients bring their own.
 
     Returns:
         A :class:`~pvi.result.Result`.
@@ -92,6 +93,8 @@ def fit(
         for _ in range(rounds):
             state = play_round(plan, state)
             report(state.history[-1], state.server.posterior)
+    if columns is None and isinstance(clients, Tables):
+        columns = clients.columns
     return finish(plan, state, columns)
 
 
