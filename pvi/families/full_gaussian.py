@@ -94,15 +94,13 @@ class FullGaussian:
     def free(self, natural: Tensor) -> Tensor:
         """(m, the Cholesky factor of Σ with its diagonal logged)."""
         cholesky = torch.linalg.cholesky(self.standard(natural)["covariance_matrix"])
-        diagonal = cholesky.diagonal(dim1=-2, dim2=-1)
-        logged = cholesky + torch.diag_embed(diagonal.log() - diagonal)
+        logged = cholesky.tril(-1) + torch.diag_embed(cholesky.diagonal(dim1=-2, dim2=-1).log())
         return torch.cat([self.location(natural), self._pack(logged)], -1)
 
     def natural_from_free(self, free: Tensor) -> Tensor:
         """η from :meth:`free`'s coordinates."""
         loc, lower = free[..., : self.size], self._fill(free[..., self.size :])
-        diagonal = lower.diagonal(dim1=-2, dim2=-1)
-        cholesky = lower + torch.diag_embed(diagonal.exp() - diagonal)
+        cholesky = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
         precision = torch.cholesky_inverse(cholesky)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
@@ -110,7 +108,7 @@ class FullGaussian:
         """Standard deviations for the means and the rows of the Cholesky factor, 1 for its logged diagonal."""
         scale = self.variance(natural).sqrt()
         rows = scale[..., :, None].expand(*scale.shape, self.size)
-        triangle = rows - torch.diag_embed(rows.diagonal(dim1=-2, dim2=-1) - 1)
+        triangle = rows.tril(-1) + torch.diag_embed(torch.ones_like(scale))
         return torch.cat([scale, self._pack(triangle)], -1)
 
     def is_proper(self, natural: Tensor) -> Tensor:
