@@ -1,0 +1,69 @@
+"""The folder of a run: what may be written where, and writing it."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pvi.diagnostics import convergence, forest, to_netcdf
+from pvi.report import coefficient_table, history_frame
+from pvi.result import Result
+
+CONFIG = "config.json"
+WRITTEN = {
+    CONFIG: "every option, the versions, the table's schema; pvi fit --config repeats the run",
+    "posterior.safetensors": "posterior and prior, with result.json and factors.safetensors: pvi.load(folder)",
+    "posterior.nc": "posterior draws, log likelihood, predictions for ArviZ",
+    "summary.csv": "the coefficient table",
+    "history.csv": "every round",
+    "heldout.csv": "held-out metrics by client",
+    "forest.png": "coefficients with 95 % intervals",
+    "convergence.png": "ELBO by communications",
+}
+NETCDF_DRAWS = 1000
+
+
+def check_folder(folder: Path, overwrite: bool) -> bool:
+    """Make the folder and see that it can be written; returns whether it holds an earlier run, to be replaced.
+
+    Raises ``ValueError`` for a folder that has other things in it (unless ``overwrite``), ``OSError`` where nothing
+    can be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out {folder}: there is a file of that name")
+    folder.mkdir(parents=True, exist_ok=True)
+    is_run = (folder / CONFIG).is_file() and (folder / "result.json").is_file()
+    if any(folder.iterdir()) and not is_run and not overwrite:
+        raise ValueError(
+            f"--out {folder}: the folder is not empty and holds no pvi run; choose another, or say --overwrite to "
+            "write into it all the same"
+        )
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    return is_run
+
+
+def write(
+    folder: Path,
+    result: Result,
+    config: dict[str, Any],
+    heldout: Sequence[float],
+    metrics: pd.DataFrame | None,
+) -> None:
+    """All files of a run. ``heldout`` is the log density a row after each round."""
+    result.save(folder)
+    (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    coefficient_table(result).to_csv(folder / "summary.csv", index=False)
+    history = history_frame(result)
+    if metrics is not None:
+        history.insert(2, "heldout_log_density", pd.Series(heldout))
+        metrics.to_csv(folder / "heldout.csv")
+    else:
+        (folder / "heldout.csv").unlink(missing_ok=True)
+    history.to_csv(folder / "history.csv", index=False)
+    forest(result, folder / "forest.png")
+    convergence(result, folder / "convergence.png", heldout if metrics is not None else None)
+    to_netcdf(result, folder / "posterior.nc", NETCDF_DRAWS)

@@ -1,0 +1,184 @@
+"""From options to a run's folder: tables, rounds, report. ``pvi fit`` and ``pvi demo`` are this and little else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pvi import run
+from pvi.cli import live, output
+from pvi.cli.options import FitOptions, config, digests
+from pvi.data import Tables, describe, read_tables
+from pvi.programs.batch import Batch
+from pvi.report import coefficient_table, heldout_log_density, heldout_metrics, render_coefficients, render_metrics
+from pvi.result import Result
+
+PER_ROUND_DRAWS = 100
+SETTLED = 0.05
+"""A rise of the ELBO in the last round, nats, below which a run counts as settled."""
+
+
+class Played(NamedTuple):
+    """A result, the held-out log density after each round, and whether the user stopped it early."""
+
+    result: Result
+    heldout: list[float]
+    interrupted: bool
+
+
+def load_tables(options: FitOptions) -> Tables:
+    """The clients' tables as the options say; raises :class:`pvi.data.TableError`."""
+    return read_tables(
+        options.files[0] if options.by is not None and len(options.files) == 1 else list(options.files),
+        by=options.by,
+        target=options.target,
+        positive=options.positive,
+        task=options.table_task,  # type: ignore[arg-type]
+        header=options.header,
+        separator=options.separator,
+        names=options.names,
+        na=options.na or ("",),
+        numeric=options.numeric,
+        categorical=options.categorical,
+        boolean=options.boolean,
+        drop=options.drop,
+        missing=options.missing,  # type: ignore[arg-type]
+        standardise=options.standardise,  # type: ignore[arg-type]
+        coding=options.coding,  # type: ignore[arg-type]
+        holdout=options.holdout,
+        seed=options.seed,
+    )
+
+
+def play(options: FitOptions, tables: Tables, console: Console) -> Played:
+    """All rounds, or as many as there were before Ctrl-C. Raises ``KeyboardInterrupt`` where there were none."""
+    torch.set_num_threads(options.threads)
+    arguments = options.model_arguments()
+    plan, state = run.start(
+        options.model,
+        with_arguments(tables.training, arguments),
+        options.guide,
+        options.algorithm,
+        options.schedule,
+        options.damping,
+        options.rounds,
+        options.local_solver(),
+        "loop",
+        options.seed,
+        _device(options.device),
+        None,
+    )
+    holdout = with_arguments(tables.holdout, arguments)
+    heldout: list[float] = []
+    interrupted = False
+    try:
+        with live.shown(console, options.rounds) as show:
+            for _ in range(options.rounds):
+                state = run.play_round(plan, state)
+                so_far = run.finish(plan, state, tables.columns)
+                heldout.append(heldout_log_density(so_far, holdout, PER_ROUND_DRAWS))
+                show(state.history[-1], heldout[-1])
+    except KeyboardInterrupt:
+        if not state.history:
+            raise
+        interrupted = True
+    heldout += [float("nan")] * (len(state.history) - len(heldout))
+    return Played(run.finish(plan, state, tables.columns), heldout, interrupted)
+
+
+def with_arguments(
+    parts: Mapping[str, tuple[torch.Tensor, torch.Tensor]], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Clients' (x, y) together with the model's other arguments, the same for all; clients without rows left out."""
+    return {client: Batch(pair, dict(arguments)) for client, pair in parts.items() if len(pair[1])}
+
+
+def run_fit(options: FitOptions, folder: Path, overwrite: bool, console: Console) -> Played:
+    """Everything that ``pvi fit`` does, in order; raises the errors of tables, models and folders."""
+    options.local_solver(), options.model_arguments(), _device(options.device)
+    tables = load_tables(options)
+    replaces = output.check_folder(folder, overwrite)
+    show_tables(tables, console)
+    played = play(options, tables, console)
+    metrics = report(options, tables, played, console)
+    extra = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
+    settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
+    output.write(folder, played.result, settings, played.heldout, metrics)
+    console.print(f"\nWritten to {folder}/{' (the earlier run there was replaced)' if replaces else ''}:", style="bold")
+    for name, what in output.WRITTEN.items():
+        if (folder / name).exists():
+            console.print(f"  [cyan]{name}[/cyan]  {what}", highlight=False)
+    return played
+
+
+def show_tables(tables: Tables, console: Console) -> None:
+    """The clients and the notes of the tables."""
+    frame = describe(tables)
+    shown = Table(title="Clients", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    shown.add_column("client", overflow="fold")
+    for name in frame.columns:
+        shown.add_column(str(name), justify="right")
+    for client, row in frame.iterrows():
+        cells = [f"{value:.1%}" if key == "positives" else f"{value:g}" for key, value in row.items()]
+        shown.add_row(str(client), *cells)
+    console.print(shown)
+    for note in tables.notes:
+        console.print(f"Note: {note}", style="dim", highlight=False, markup=False)
+    console.print(f"{len(tables.columns)} features; the target is {tables.target!r}.\n", highlight=False, markup=False)
+
+
+def report(options: FitOptions, tables: Tables, played: Played, console: Console) -> Any:
+    """Coefficients, held-out metrics, and what to know about them; returns the metrics (None without such rows)."""
+    result = played.result
+    console.print()
+    console.print(render_coefficients(coefficient_table(result)))
+    for sentence in explanations(options):
+        console.print(sentence, highlight=False, markup=False)
+    metrics = None
+    holdout = with_arguments(tables.holdout, options.model_arguments())
+    if holdout:
+        metrics = heldout_metrics(result, holdout)
+        console.print()
+        console.print(render_metrics(metrics))
+    rounds = result.history
+    rejected = sum(len(record.rejected) for record in rounds)
+    shortened = sum(record.step_fraction < 1 for record in rounds)
+    rise = rounds[-1].elbo - rounds[-2].elbo if len(rounds) > 1 else None
+    console.print(f"ELBO {result.elbo:.3f} nats after {len(rounds)} rounds.", highlight=False)
+    if played.interrupted:
+        console.print(
+            f"Stopped by you: {len(rounds)} of {options.rounds} rounds were played, and are what is written.",
+            style="yellow",
+        )
+    elif rise is not None and abs(rise) > SETTLED + 3 * rounds[-1].elbo_standard_error:
+        more = "more rounds (--rounds) would bring it closer" if rise > 0 else "try a smaller --damping"
+        console.print(f"The ELBO still changed by {rise:+.2g} nats in the last round: {more}.", style="yellow")
+    if rejected or shortened:
+        console.print(f"{rejected} updates were rejected and {shortened} rounds' steps shortened.", style="yellow")
+    return metrics
+
+
+def explanations(options: FitOptions) -> list[str]:
+    """How to read the coefficient table."""
+    said = [
+        "P(dir.), the probability of direction, is the posterior probability that the coefficient has the sign of its "
+        "mean: 0.5 says nothing is known, 1 is certainty."
+    ]
+    scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
+    if scaled:
+        said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
+    return said
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"--device {name!r} is no device; use cpu, cuda or cuda:0") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {name}: no CUDA device is available here; leave --device out")
+    return device

@@ -1,0 +1,116 @@
+"""``pvi predict``: a run's folder and a new table to predictions with their uncertainty."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import torch
+import typer
+from rich.console import Console
+
+from pvi.checkpoint import CheckpointError, load
+from pvi.cli.errors import explained
+from pvi.cli.options import FitOptions, options_from, read_config
+from pvi.data import Schema, read_frame
+from pvi.programs.batch import Batch
+from pvi.report import heldout_metrics, render_metrics
+from pvi.result import Result
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder that pvi fit wrote.")],
+    file: Annotated[Path, typer.Argument(help="A table with the columns of the training tables; the target may lack.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the predictions (CSV); else they are printed.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Posterior draws.", min=2)] = 1000,
+    seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    model: Annotated[str | None, typer.Option(help="The model, where it is no longer found under its name.")] = None,
+    allow_unseen: Annotated[
+        bool, typer.Option("--allow-unseen", help="Accept categories and gaps that training did not have.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Predict each row of a table: probability (or mean), its posterior sd, and a 95 % interval.
+
+    The interval is that of the probability (or mean) itself, not of single outcomes. Where the table has the target,
+    it is also said how well the predictions did.
+    """
+    messages = Console(stderr=out is None)
+    with explained(debug):
+        torch.set_num_threads(1)
+        result, schema, options = open_run(run, model)
+        frame = read_frame(file, schema)
+        unseen: list[str] | None = [] if allow_unseen else None
+        try:
+            x = schema.encode(frame, unseen=unseen)
+        except ValueError as error:
+            if "in training" in str(error):
+                error.args = (f"{error}. Say --allow-unseen to predict all the same",)
+            raise
+        y = schema.encode_target(frame)
+        arguments = options.model_arguments()
+        means = mean_draws(result, x, arguments, draws, seed)
+        table = prediction_table(means, "probability" if schema.target.task == "binary" else "mean", y)
+        if out is None:
+            table.to_csv(sys.stdout, index=False, float_format="%.6g")
+        else:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            table.to_csv(out, index=False)
+            messages.print(f"{len(table)} rows written to {out}", highlight=False, markup=False)
+        for note in unseen or ():
+            messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
+        if y is not None:
+            metrics = heldout_metrics(result, {file.name: Batch((x, y), arguments)}, draws, seed)
+            messages.print(render_metrics(metrics.head(1), "Against the target in the file"))
+
+
+def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, FitOptions]:
+    """What ``pvi fit`` wrote: result, schema, options; raises ``CheckpointError`` for a folder that is damaged."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: there is no such folder; pvi fit --out makes one")
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} holds no config.json: it was not written by pvi fit")
+    found = read_config(folder / "config.json")
+    options = options_from(found, folder / "config.json")
+    try:
+        schema = Schema.from_dict(found["schema"])
+        result = load(folder, model)
+    except (CheckpointError, OSError):
+        raise
+    except Exception as error:  # safetensors has an error class of its own, JSON another, a lost key a third
+        raise CheckpointError(f"{folder} is damaged: {type(error).__name__}: {error}; fit again") from error
+    if result.model is None:
+        raise CheckpointError(
+            f"{folder}: its model {result.model_name!r} is not found from here; name it with --model file.py:attribute"
+        )
+    return result, schema, options
+
+
+def mean_draws(result: Result, x: torch.Tensor, arguments: dict[str, Any], draws: int, seed: int) -> torch.Tensor:
+    """E[y | x, θ_s] at independent posterior draws, ``[draws, rows]``; the first observed site's."""
+    site = result.observed[0]
+    # One draw a call: predict_mean averages over its draws, and their spread is wanted here.
+    each = [
+        result.predict_mean(x, num_samples=1, seed=seed * 1_000_003 + index, **arguments)[site]
+        for index in range(draws)
+    ]
+    return torch.stack(each).double().cpu()
+
+
+def prediction_table(means: torch.Tensor, name: str, y: torch.Tensor | None) -> pd.DataFrame:
+    """One row a row of the file, counted from 1: the predictive mean, its posterior sd and 95 % interval."""
+    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=means.dtype), 0)
+    table = pd.DataFrame(
+        {
+            "row": range(1, means.shape[1] + 1),
+            name: means.mean(0).numpy(),
+            "sd": means.std(0).numpy(),
+            "lower": low.numpy(),
+            "upper": high.numpy(),
+        }
+    )
+    if y is not None:
+        table["target"] = y.numpy()
+    return table

@@ -1,0 +1,86 @@
+"""How well a result predicts rows that it has not seen, client by client."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from pvi.programs.batch import Batch, as_batch, is_rows
+from pvi.programs.observations import observations
+from pvi.result import Result
+
+ALL = "all clients"
+
+
+def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """One row a client and a last one, ``all clients``, over all rows together.
+
+    ``holdout`` holds clients' data as :func:`pvi.fit` takes them; clients without rows get NaN. Columns: ``rows``,
+    ``log_density`` (mean log predictive density log ∫ p(y_i | θ) q(θ) dθ a row, in nats; higher is better), and for
+    Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability; lower is
+    better), else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
+    """
+    parts = {client: _rows(result, data, client, num_samples, seed) for client, data in holdout.items()}
+    filled = [part for part in parts.values() if len(part)]
+    parts[ALL] = pd.concat(filled) if filled else pd.DataFrame({"log_density": []})
+    records = {}
+    for client, part in parts.items():
+        record: dict[str, float] = {
+            "rows": len(part),
+            "log_density": part["log_density"].mean() if len(part) else math.nan,
+        }
+        if "hit" in part:
+            record |= {"accuracy": part["hit"].mean(), "brier": part["squared"].mean()}
+        elif "squared" in part:
+            record["rmse"] = math.sqrt(part["squared"].mean())
+        records[client] = record
+    table = pd.DataFrame.from_dict(records, orient="index").rename_axis("client")
+    return table.astype({"rows": int})
+
+
+def heldout_log_density(result: Result, holdout: Mapping[str, Any], num_samples: int = 200, seed: int = 0) -> float:
+    """The mean log predictive density of all clients' held-out rows, nats a row; NaN without rows.
+
+    The same draws in every call, so that the rounds of a run can be compared.
+    """
+    total, rows = 0.0, 0
+    for client, data in holdout.items():
+        batch = _batch(data, client)
+        if batch is not None:
+            densities = _densities(result, batch, num_samples, seed)
+            total, rows = total + densities.sum().item(), rows + len(densities)
+    return total / rows if rows else math.nan
+
+
+def _rows(result: Result, data: Any, client: str, num_samples: int, seed: int) -> pd.DataFrame:
+    batch = _batch(data, client)
+    if batch is None:
+        return pd.DataFrame({"log_density": []})
+    found = observations(result._model(), batch)
+    columns = {"log_density": _densities(result, batch, num_samples, seed)}
+    if len(found) == 1:
+        ((site, observation),) = found.items()
+        mean = result.predict_mean(*batch.args, num_samples=num_samples, seed=seed, **batch.kwargs)[site].cpu()
+        value = observation.value.cpu().to(mean.dtype)
+        columns["squared"] = (mean - value).square().reshape(len(value), -1).mean(-1)
+        if observation.distribution == "Bernoulli":
+            columns["hit"] = ((mean > 0.5) == (value > 0.5)).to(mean.dtype).reshape(len(value), -1).mean(-1)
+    return pd.DataFrame({name: column.double().numpy() for name, column in columns.items()})
+
+
+def _batch(data: Any, client: str) -> Batch | None:
+    """The data as :func:`pvi.fit` takes them, None for a client that has no rows."""
+    values = data.values() if isinstance(data, Mapping | Batch) else data if isinstance(data, tuple | list) else [data]
+    if any(is_rows(value) and value.shape[0] == 0 for value in values):
+        return None
+    return as_batch(data, client)
+
+
+def _densities(result: Result, batch: Batch, num_samples: int, seed: int) -> Tensor:
+    """log ∫ p(y_i | θ) q(θ) dθ of each row, all observed sites of a row jointly."""
+    found = result.log_likelihood(*batch.args, num_samples=num_samples, seed=seed, **batch.kwargs)
+    rows = torch.stack([value.reshape(*value.shape[:2], -1).sum(-1) for value in found.values()]).sum(0)
+    return (rows.logsumexp(0) - math.log(num_samples)).cpu()

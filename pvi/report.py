@@ -1,0 +1,125 @@
+"""Tables for people: coefficients, rounds, held-out rows; as pandas frames and for the terminal."""
+
+import math
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from pvi.diagnostics.heldout import ALL, heldout_log_density, heldout_metrics
+from pvi.diagnostics.labels import element_labels
+from pvi.diagnostics.marginals import direction, interval
+from pvi.diagnostics.ratios import RATIOS, ratio_name
+from pvi.result import Result
+
+
+def coefficient_table(result: Result) -> pd.DataFrame:
+    """One row for each element of each shared site.
+
+    Columns: ``coefficient`` (the feature's name, the scalar's site, or ``site[index]``), ``site``, ``mean``, ``sd``,
+    ``lower`` and ``upper`` (95 %, equal-tailed), ``p_direction`` = max(P(> 0), P(< 0)), NaN where the support has one
+    sign only. All are exact where the site's bijection acts elementwise, else from draws. For logistic and Poisson
+    regression also ``odds_ratio`` or ``rate_ratio`` (the exponential of the mean, which is the ratio's median) with
+    ``_lower`` and ``_upper``; NaN for scalars, since an intercept is no ratio.
+    """
+    ratio = ratio_name(result)
+    records: list[dict[str, Any]] = []
+    for site, labels in element_labels(result.posterior.coordinates, result.columns).items():
+        mean, sd = result.posterior.moments(site)
+        low, high = interval(result.posterior, site)
+        sign = direction(result.posterior, site)
+        is_scalar = mean.ndim == 0
+        parts = zip(labels, *(part.reshape(-1).tolist() for part in (mean, sd, low, high, sign)), strict=True)
+        for label, centre, spread, lower, upper, share in parts:
+            record = {"coefficient": label, "site": site, "mean": centre, "sd": spread, "lower": lower, "upper": upper}
+            if ratio:
+                values = [math.nan] * 3 if is_scalar else [_exp(value) for value in (centre, lower, upper)]
+                record |= dict(zip((ratio, f"{ratio}_lower", f"{ratio}_upper"), values, strict=True))
+            records.append(record | {"p_direction": share})
+    return pd.DataFrame.from_records(records)
+
+
+def history_frame(result: Result) -> pd.DataFrame:
+    """One row a round: the fields of :class:`pvi.Round` flat, with running totals of what was sent.
+
+    ``elbo``, ``kl`` and ``log_likelihood[client]`` (expected under q) are in nats; ``rejected`` names clients.
+    """
+    records = []
+    for record in result.history:
+        flat: dict[str, Any] = {
+            key: value
+            for key, value in record._asdict().items()
+            if key not in ("number", "expected_log_likelihood", "clients")
+        }
+        likelihoods = {f"log_likelihood[{name}]": value for name, value in record.expected_log_likelihood.items()}
+        records.append({"round": record.number} | flat | {"rejected": ";".join(record.rejected)} | likelihoods)
+    frame = pd.DataFrame.from_records(records)
+    for name in ("communications", "bytes_sent", "seconds"):
+        place = int(frame.columns.get_indexer(pd.Index([name]))[0])
+        frame.insert(place + 1, f"cumulative_{name}", frame[name].cumsum())
+    return frame
+
+
+def render_coefficients(table: pd.DataFrame, title: str = "Coefficients") -> Table:
+    """A coefficient table for the terminal, 80 characters wide or less where names are short.
+
+    Numbers have two digits of their standard deviation. Rows whose interval leaves zero out are bold.
+    """
+    ratio = next((name for name in RATIOS.values() if name in table.columns), "")
+    shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    shown.add_column("coefficient", overflow="fold")
+    for heading in ("mean", "sd", "95 % interval"):
+        shown.add_column(heading, justify="right")
+    if ratio:
+        shown.add_column(f"{ratio.replace('_', ' ')} (95 %)", justify="right")
+    shown.add_column("P(dir.)", justify="right")
+    for row in table.to_dict("records"):
+        digits = _decimals(row["sd"])
+        mean, sd, low, high = (f"{row[name]:.{digits}f}" for name in ("mean", "sd", "lower", "upper"))
+        cells = [row["coefficient"], mean, sd, f"{low} to {high}"]
+        if ratio:
+            centre, low, high = (_ratio(row[name]) for name in (ratio, f"{ratio}_lower", f"{ratio}_upper"))
+            cells.append("" if math.isnan(row[ratio]) else f"{centre} ({low} to {high})")
+        share = row["p_direction"]
+        cells.append("" if math.isnan(share) else "> 0.999" if share > 0.9995 else f"{share:.3f}")
+        clear = not math.isnan(share) and row["lower"] * row["upper"] > 0
+        shown.add_row(*cells, style="bold" if clear else "")
+    return shown
+
+
+def render_metrics(table: pd.DataFrame, title: str = "Held-out rows") -> Table:
+    """Held-out metrics for the terminal."""
+    shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    shown.add_column("client", overflow="fold")
+    headings = {"log_density": "log density a row (nats)", "brier": "Brier score", "rmse": "RMSE"}
+    for name in table.columns:
+        shown.add_column(headings.get(str(name), str(name)), justify="right")
+    for client, row in table.iterrows():
+        cells = [str(int(row["rows"])), *("" if math.isnan(v) else f"{v:.3f}" for v in row.drop("rows"))]
+        shown.add_row(str(client), *cells, style="bold" if client == ALL else "")
+    return shown
+
+
+def _decimals(sd: float) -> int:
+    """Decimals that show two digits of a standard deviation, at most eight."""
+    return min(8, max(0, 1 - math.floor(math.log10(sd)))) if sd > 0 and math.isfinite(sd) else 3
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if 0.1 <= value < 100 else f"{value:.2g}"
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+__all__ = [
+    "coefficient_table",
+    "heldout_log_density",
+    "heldout_metrics",
+    "history_frame",
+    "ratio_name",
+    "render_coefficients",
+    "render_metrics",
+]
