@@ -87,8 +87,9 @@ class Product:
         """η from :meth:`standard`'s dictionary."""
         by_member: dict[str, dict[str, Tensor]] = {name: {} for name in self.names}
         for key, value in standard.items():
-            name, _, parameter = key.rpartition(".")
-            by_member[name][parameter] = value
+            # Names may hold dots, and a product may hold a product: the longest name that fits is meant.
+            name = max((name for name in self.names if key.startswith(f"{name}.")), key=len)
+            by_member[name][key[len(name) + 1 :]] = value
         members = zip(self.names, self.members, strict=True)
         return torch.cat([member.natural_from_standard(**by_member[name]) for name, member in members], -1)
 
