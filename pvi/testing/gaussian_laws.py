@@ -1,0 +1,105 @@
+"""Laws of what a Gaussian family offers to the deterministic solvers."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from pvi.families import GaussianFamily
+from pvi.testing.case import Case, close, hessian, size_of
+
+ROWS = 5
+
+
+def _family(case: Case) -> GaussianFamily:
+    return cast(GaussianFamily, case.family)
+
+
+def _log_factor(case: Case, natural: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient at 0 and Hessian of η·T(x), by automatic differentiation."""
+
+    def value(x: Tensor) -> Tensor:
+        return (natural * case.family.statistics(x)).sum()
+
+    zero = natural.new_zeros(case.family.size)
+    return torch.func.grad(value)(zero), hessian(value, zero)
+
+
+def _structure(case: Case) -> Tensor:
+    """Which entries of a precision the family can hold, ``[size, size]`` of zeros and ones."""
+    generic = case.normal(case.family.num_natural, stream=50)
+    return (_log_factor(case, generic)[1] != 0).to(generic)
+
+
+def precision_is_curvature(case: Case) -> None:
+    """Λ = -∇²(η·T(x)), for improper factors too."""
+    for natural in (*case.naturals, -case.naturals[1], case.naturals[1] - 2 * case.naturals[2]):
+        _, curvature = _log_factor(case, natural)
+        close(case, "precision_matrix", _family(case).precision_matrix(natural), -curvature, curvature.abs().max())
+
+
+def moments(case: Case) -> None:
+    """Location and variance are Λ⁻¹h and the diagonal of Λ⁻¹; with leading axes too."""
+    family = _family(case)
+    covariances = []
+    for natural in case.naturals:
+        gradient, curvature = _log_factor(case, natural)
+        covariance = torch.linalg.inv(-curvature.double())
+        loc = (covariance @ gradient.double()).to(natural)
+        covariances.append(covariance.to(natural))
+        spread = covariances[-1].diagonal().sqrt()
+        close(case, "location", family.location(natural), loc, spread + loc.abs())
+        close(case, "variance", family.variance(natural), spread.square(), spread.square())
+    variance = torch.stack([covariance.diagonal() for covariance in covariances])
+    close(case, "variance of a batch", family.variance(case.naturals), variance, size_of(variance))
+    loc = torch.stack([family.location(natural) for natural in case.naturals])
+    close(case, "location of a batch", family.location(case.naturals), loc, size_of(loc) + variance.amax().sqrt())
+
+
+def predictor_variances(case: Case) -> None:
+    """Var[A x] row by row is the diagonal of A Λ⁻¹ Aᵀ."""
+    family, design = _family(case), case.normal(ROWS, case.family.size, stream=51)
+    for natural in case.naturals:
+        covariance = torch.linalg.inv(-_log_factor(case, natural)[1].double())
+        expected = ((design.double() @ covariance) * design.double()).sum(1).to(natural)
+        close(case, "predictor_variance", family.predictor_variance(natural, design), expected, expected)
+
+
+def quadratics(case: Case) -> None:
+    """The factor's gradient at ``at`` is g, its curvature AᵀWA on the family's structure; W of any sign."""
+    family = _family(case)
+    design = case.normal(ROWS, family.size, stream=52) / case.scale
+    gradient = case.normal(family.size, stream=53) / case.scale
+    at = case.normal(family.size, stream=54) * case.scale
+    for weights in (case.normal(ROWS, stream=55).abs(), case.normal(ROWS, stream=56)):
+        natural = family.quadratic(gradient, design, weights, at)
+        at_zero, curvature = _log_factor(case, natural)
+        expected = -_structure(case) * (design.mT @ (weights[:, None] * design))
+        unit = expected.abs().max()
+        close(case, "∇² of quadratic", curvature, expected, unit)
+        close(case, "∇ of quadratic", at_zero + curvature @ at, gradient, gradient.abs().max() + unit * at.abs().max())
+
+
+def relocation(case: Case) -> None:
+    """``relocate`` moves the mean, keeps the precision; improper factors are stationary at the new place."""
+    family, loc = _family(case), case.scale * case.normal(case.family.size, stream=57)
+    for natural in (*case.naturals, -case.naturals[1]):
+        moved = family.relocate(natural, loc)
+        gradient, curvature = _log_factor(case, moved)
+        unit = curvature.abs().max()
+        close(case, "precision after relocate", curvature, _log_factor(case, natural)[1], unit)
+        zero = torch.zeros_like(gradient)
+        close(case, "gradient at the new mean", gradient + curvature @ loc, zero, unit * loc.abs().max())
+    for natural in case.naturals:
+        spread = family.variance(natural).sqrt()
+        found = family.location(family.relocate(natural, loc))
+        close(case, "location after relocate", found, loc, spread + loc.abs())
+
+
+LAWS = (
+    precision_is_curvature,
+    moments,
+    predictor_variances,
+    quadratics,
+    relocation,
+)
