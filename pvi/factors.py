@@ -72,6 +72,8 @@ def damp(old: Factor, new: Factor, damping: float) -> Factor:
 
 def as_factor(posterior: Posterior) -> Factor:
     """q as a factor, its normaliser in the log scale."""
+    if not isinstance(posterior, Posterior):
+        raise TypeError(f"expected a Posterior, got {type(posterior).__name__}; see normalise")
     log_partition = posterior.family.log_partition(posterior.natural)
     return Factor(posterior.family, posterior.natural, -log_partition)
 
