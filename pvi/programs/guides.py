@@ -14,7 +14,7 @@ from pvi.families import Coordinates, DiagonalGaussian, Family, FullGaussian, Pr
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
 from pvi.programs.recover import recover
-from pvi.programs.sites import ProgramError, Site
+from pvi.programs.sites import ProgramError, Site, is_random
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _trace(guide: Callable[..., Any], batch: Batch, seed: int) -> dict[str, Any]
         torch.manual_seed(0)  # random initial values must not differ between the two traces
         with _Seeded(seed):
             nodes = poutine.trace(guide).get_trace(*batch.args, **batch.kwargs).nodes
-    return {name: node for name, node in nodes.items() if node["type"] == "sample" and not node["is_observed"]}
+    return {name: node for name, node in nodes.items() if is_random(node) and not node["is_observed"]}
 
 
 class _Seeded(poutine.messenger.Messenger):

@@ -66,7 +66,7 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     outside its support, or two plates that subsample.
     """
     nodes = _trace(model, batch, client)
-    samples = {name: node for name, node in nodes.items() if _is_random(node)}
+    samples = {name: node for name, node in nodes.items() if is_random(node)}
     observed_plates = {
         frame.name for node in samples.values() if node["is_observed"] for frame in node["cond_indep_stack"]
     }
@@ -103,7 +103,8 @@ def _trace(model: Callable[..., Any], batch: Batch, client: str) -> dict[str, An
     return dict(trace.nodes)
 
 
-def _is_random(node: Any) -> bool:
+def is_random(node: Any) -> bool:
+    """Whether a trace's node is a sample site of the program itself: no plate, no deterministic."""
     return (
         node["type"] == "sample"
         and not isinstance(node["fn"], _Subsample)
