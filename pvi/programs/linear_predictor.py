@@ -15,7 +15,7 @@ from torch import Tensor
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
 from pvi.programs.handlers import Predictor, Values
-from pvi.programs.program import Program
+from pvi.programs.program import Program, log_likelihood
 
 MAX_SIZE = 1024
 
@@ -99,6 +99,9 @@ def _verify(
     true = _row_log_prob(program, batch, x, None)
     if true.shape != offset.shape or not _close(log_prob(design @ x + offset), true, tolerance):
         return NotAffine("its likelihood at the predictor is not its likelihood")
+    # A mask over a whole event reaches the program's likelihood, but not its rows.
+    if not _close(true.sum(), log_likelihood(program, x, batch), tolerance * max(1.0, true.abs().sum().item())):
+        return NotAffine("the likelihoods of its rows do not add up to its likelihood")
     return None
 
 
