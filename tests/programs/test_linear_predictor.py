@@ -139,6 +139,17 @@ def test_scales_and_masks_of_event_likelihoods_count():
     torch.testing.assert_close(predictor.log_prob(f), 0.5 * dist.Normal(f, 1.0).log_prob(REAL))
 
 
+def test_a_masked_event_is_refused_rather_than_unmasked():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(x.shape[1]), 1.0).to_event(1))
+        with poutine.mask(mask=torch.tensor(False)):
+            pyro.sample("y", dist.Normal(x @ weights, 1.0).to_event(1), obs=y)
+
+    refused = found(model, X, REAL)
+    assert isinstance(refused, NotAffine)
+    assert "do not add up to its likelihood" in refused.reason
+
+
 def not_affine(x, y):
     weights = pyro.sample("weights", dist.Normal(x.new_zeros(x.shape[1]), 1.0).to_event(1))
     with pyro.plate("rows", len(y)):
