@@ -13,6 +13,9 @@ from pvi.diagnostics.marginals import direction, interval
 from pvi.diagnostics.ratios import RATIOS, ratio_name
 from pvi.result import Result
 
+ENOUGH_WIDTH = 76
+"""Characters that a coefficient table takes with its intervals unbroken."""
+
 
 def coefficient_table(result: Result) -> pd.DataFrame:
     """One row for each element of each shared site.
@@ -61,19 +64,17 @@ def history_frame(result: Result) -> pd.DataFrame:
     return frame
 
 
-def render_coefficients(table: pd.DataFrame, title: str = "Coefficients") -> Table:
-    """A coefficient table for the terminal, 80 characters wide or less where names are short.
+def render_coefficients(table: pd.DataFrame, title: str = "Coefficients", width: int = 80) -> Table:
+    """A coefficient table for a terminal of some width; where it is narrow, intervals break over two lines.
 
     Numbers have two digits of their standard deviation. Rows whose interval leaves zero out are bold.
     """
     ratio = next((name for name in RATIOS.values() if name in table.columns), "")
     shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    headings = ["mean", "sd", "95 % interval", *([f"{ratio.replace('_', ' ')} (95 %)"] if ratio else []), "P(dir.)"]
     shown.add_column("coefficient", overflow="fold")
-    for heading in ("mean", "sd", "95 % interval"):
-        shown.add_column(heading, justify="right")
-    if ratio:
-        shown.add_column(f"{ratio.replace('_', ' ')} (95 %)", justify="right")
-    shown.add_column("P(dir.)", justify="right")
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=width >= ENOUGH_WIDTH)
     for row in table.to_dict("records"):
         digits = _decimals(row["sd"])
         mean, sd, low, high = (f"{row[name]:.{digits}f}" for name in ("mean", "sd", "lower", "upper"))

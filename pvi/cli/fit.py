@@ -65,6 +65,9 @@ def fit(
     threads: Annotated[int, _option(RUN, "Threads for one computation; small steps are fastest with one.", min=1)] = 1,
     out: Annotated[Path, _option(RUN, "The folder for the results.")] = Path("run"),
     overwrite: Annotated[bool, _option(RUN, "Write into a folder that holds other things too.", "--overwrite")] = False,
+    rows: Annotated[
+        bool, _option(RUN, "Whether posterior.nc may hold the clients' rows (for ArviZ).", "--rows-in-netcdf/--no-rows")
+    ] = True,
     config: Annotated[Path | None, _option(RUN, "A config.json to repeat; options given besides win.")] = None,
     debug: Annotated[bool, _option(RUN, "Show the traceback of an error.", "--debug")] = False,
 ) -> None:
@@ -77,7 +80,7 @@ def fit(
         given = {key: value for key, value in context.params.items() if _is_explicit(context, key)}
         options = _options(given, config, console)
         try:
-            played = run_fit(options, out, overwrite, console)
+            played = run_fit(options, out, overwrite, rows, console)
         except KeyboardInterrupt:
             console.print("Stopped before the first round was over: nothing was written.", style="yellow")
             raise typer.Exit(INTERRUPTED) from None

@@ -13,15 +13,18 @@ from pvi.report import coefficient_table, history_frame
 from pvi.result import Result
 
 CONFIG = "config.json"
+NETCDF = "posterior.nc"
 WRITTEN = {
-    CONFIG: "every option, the versions, the table's schema; pvi fit --config repeats the run",
-    "posterior.safetensors": "posterior and prior, with result.json and factors.safetensors: pvi.load(folder)",
-    "posterior.nc": "posterior draws, log likelihood, predictions for ArviZ",
-    "summary.csv": "the coefficient table",
-    "history.csv": "every round",
-    "heldout.csv": "held-out metrics by client",
-    "forest.png": "coefficients with 95 % intervals",
-    "convergence.png": "ELBO by communications",
+    CONFIG: "All options, versions and the tables' schema; pvi fit --config repeats the run.",
+    "posterior.safetensors": "Posterior and prior.",
+    "factors.safetensors": "The clients' factors.",
+    "result.json": "Sites, settings, rounds; pvi.load(folder) reads these three.",
+    NETCDF: "Draws for ArviZ.",
+    "summary.csv": "The coefficient table.",
+    "history.csv": "Every round.",
+    "heldout.csv": "Held-out metrics by client.",
+    "forest.png": "Coefficients with 95 % intervals.",
+    "convergence.png": "ELBO by communications.",
 }
 NETCDF_DRAWS = 1000
 
@@ -52,8 +55,9 @@ def write(
     config: dict[str, Any],
     heldout: Sequence[float],
     metrics: pd.DataFrame | None,
+    rows: bool,
 ) -> None:
-    """All files of a run. ``heldout`` is the log density a row after each round."""
+    """All files of a run. ``heldout`` is the log density a row after each round; ``rows``: also the clients' rows."""
     result.save(folder)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     coefficient_table(result).to_csv(folder / "summary.csv", index=False)
@@ -66,4 +70,4 @@ def write(
     history.to_csv(folder / "history.csv", index=False)
     forest(result, folder / "forest.png")
     convergence(result, folder / "convergence.png", heldout if metrics is not None else None)
-    to_netcdf(result, folder / "posterior.nc", NETCDF_DRAWS)
+    to_netcdf(result, folder / NETCDF, NETCDF_DRAWS, rows=rows)

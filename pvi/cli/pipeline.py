@@ -8,6 +8,7 @@ import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pvi import run
 from pvi.cli import live, output
@@ -97,8 +98,11 @@ def with_arguments(
     return {client: Batch(pair, dict(arguments)) for client, pair in parts.items() if len(pair[1])}
 
 
-def run_fit(options: FitOptions, folder: Path, overwrite: bool, console: Console) -> Played:
-    """Everything that ``pvi fit`` does, in order; raises the errors of tables, models and folders."""
+def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, console: Console) -> Played:
+    """Everything that ``pvi fit`` does, in order; raises the errors of tables, models and folders.
+
+    ``rows``: whether the netCDF file may hold the clients' rows.
+    """
     options.local_solver(), options.model_arguments(), _device(options.device)
     tables = load_tables(options)
     replaces = output.check_folder(folder, overwrite)
@@ -107,11 +111,14 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, console: Console
     metrics = report(options, tables, played, console)
     extra = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
     settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
-    output.write(folder, played.result, settings, played.heldout, metrics)
+    output.write(folder, played.result, settings, played.heldout, metrics, rows)
     console.print(f"\nWritten to {folder}/{' (the earlier run there was replaced)' if replaces else ''}:", style="bold")
+    files = Table.grid(padding=(0, 2))
     for name, what in output.WRITTEN.items():
         if (folder / name).exists():
-            console.print(f"  [cyan]{name}[/cyan]  {what}", highlight=False)
+            held = " Holds the clients' rows." if name == output.NETCDF and rows else ""
+            files.add_row(Text(f"  {name}", style="cyan"), Text(what + held))
+    console.print(files)
     return played
 
 
@@ -135,7 +142,7 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
     """Coefficients, held-out metrics, and what to know about them; returns the metrics (None without such rows)."""
     result = played.result
     console.print()
-    console.print(render_coefficients(coefficient_table(result)))
+    console.print(render_coefficients(coefficient_table(result), width=console.width))
     for sentence in explanations(options):
         console.print(sentence, highlight=False, markup=False)
     metrics = None

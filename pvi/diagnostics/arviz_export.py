@@ -37,19 +37,26 @@ def to_arviz(result: Result, num_samples: int = 1000, seed: int = 0) -> Any:
     return az.from_datatree(tree) if az.__version__.startswith("0.") else tree
 
 
-def to_netcdf(result: Result, path: str | Path, num_samples: int = 1000, seed: int = 0) -> None:
-    """Write the tree to a netCDF file, which any ArviZ reads: ``arviz.from_netcdf(path)``."""
-    to_datatree(result, num_samples, seed).to_netcdf(path, engine="h5netcdf")
+def to_netcdf(result: Result, path: str | Path, num_samples: int = 1000, seed: int = 0, *, rows: bool = True) -> None:
+    """Write the tree to a netCDF file, which any ArviZ reads: ``arviz.from_netcdf(path)``.
+
+    ``rows=False`` leaves out whatever has something to do with single rows of the clients' data.
+    """
+    tree = to_datatree(result, num_samples, seed, rows=rows)
+    # Predictions of a binary outcome are zeros and ones, design matrices repeat themselves.
+    compressed = {"zlib": True, "complevel": 2}
+    encoding = {f"/{name}": dict.fromkeys(map(str, node.data_vars), compressed) for name, node in tree.children.items()}
+    tree.to_netcdf(path, engine="h5netcdf", encoding=encoding)
 
 
-def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0) -> "xarray.DataTree":
+def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0, *, rows: bool = True) -> "xarray.DataTree":
     """Groups of draws and data, all draws with ``chain`` (one) and ``draw`` first.
 
     ``posterior``, ``prior``: the shared sites; a dimension as long as the features is called ``feature`` and has their
     names. ``sample_stats``: ``log_q`` (nats), and ``lp`` = log prior + log likelihood where the data are there. Where
     the result has its model and data also ``log_likelihood``, ``observed_data``, ``constant_data`` (the model's other
     arguments) and ``posterior_predictive``: clients end to end along ``obs``, with coordinates ``client`` and ``row``.
-    These four are left out for models whose plate subsamples.
+    These four are left out for models whose plate subsamples, and with ``rows=False``.
     """
     import xarray
 
@@ -61,8 +68,8 @@ def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0) -> "xarr
         "prior": _sites(result, prior),
         "sample_stats": stats,
     }
-    rows: dict[str, Any] = {}
-    if result.model is not None and result.data and not _subsamples(result):
+    places: dict[str, Any] = {}
+    if rows and result.model is not None and result.data and not _subsamples(result):
         likelihood = _by_client(
             [
                 result.log_likelihood(*batch.args, num_samples=num_samples, seed=seed, **batch.kwargs)
@@ -73,8 +80,8 @@ def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0) -> "xarr
         total = sum(value.reshape(num_samples, -1).sum(-1) for value in likelihood.values())
         stats["lp"] = _sampled(result.prior.log_prob(draws).cpu() + total)
         groups |= _data_groups(result, num_samples, seed)
-        rows = _row_coordinates(result)
-    coordinates = {"chain": [0], "draw": np.arange(num_samples), "feature": list(result.columns)} | rows
+        places = _row_coordinates(result)
+    coordinates = {"chain": [0], "draw": np.arange(num_samples), "feature": list(result.columns)} | places
     tree = xarray.DataTree.from_dict(
         {name: _dataset(name, variables, coordinates) for name, variables in groups.items()}
     )
