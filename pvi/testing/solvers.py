@@ -1,6 +1,6 @@
 """The law suite of local solvers: conjugate problems whose posterior is known in closed form."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pyro
@@ -31,8 +31,10 @@ class Conjugate(NamedTuple):
     scale: Tensor
 
 
-def check_solver(solver: Solver, *, seed: int = 0, noise: float = 0.1) -> None:
-    """Check a :class:`~pvi.solvers.protocol.Solver` on conjugate problems.
+def check_solver(
+    solver: Solver, *, seed: int = 0, noise: float = 0.1, problems: Sequence[Conjugate] | None = None
+) -> None:
+    """Check a :class:`~pvi.solvers.protocol.Solver` on conjugate problems (default: :func:`conjugate_problems`).
 
     From every start, the mean over seeds of its means and log standard deviations lies within five standard errors
     of the exact ones, cavities proper and improper; its noise, in posterior standard deviations, stays below
@@ -45,7 +47,7 @@ def check_solver(solver: Solver, *, seed: int = 0, noise: float = 0.1) -> None:
     Raises:
         AssertionError: naming the solver, the problem and the law.
     """
-    problems = conjugate_problems()
+    problems = conjugate_problems() if problems is None else problems
     _pure(solver, problems[0], seed)
     for conjugate in problems:
         _exact(solver, conjugate, seed, noise)
@@ -88,7 +90,12 @@ def _regression(x: Tensor, y: Tensor) -> None:
 
 
 def _conjugate(
-    name: str, model: Callable[..., Any], data: tuple[Tensor, ...], guide: str | None, taken: Tensor, other: dict
+    name: str,
+    model: Callable[..., Any],
+    data: tuple[Tensor, ...],
+    guide: str | None,
+    taken: Tensor,
+    other: dict[str, Any],
 ) -> Conjugate:
     """The problem whose cavity is the standard normal prior less the precisions ``taken`` and a pull of 0.3."""
     built = build_problem(model, [data], guide, torch.device("cpu"), torch.float64)

@@ -1,0 +1,164 @@
+"""Every solver of the library recovers conjugate posteriors; solvers that are wrong in one place do not."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import pyro
+import pytest
+import torch
+from pyro.optim import ClippedAdam
+
+import pvi.solvers
+from pvi.solvers import SVI, Newton, PyroSVI, SolverInfo
+from pvi.testing import check_solver
+from pvi.testing.solvers import conjugate_problems
+
+PROBLEMS = conjugate_problems()
+
+SHORT = {
+    SVI: {"steps": 400, "learning_rate": 0.1, "num_particles": 8, "window": 25},
+    PyroSVI: {"steps": 250, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.985})},
+}
+"""Settings for the one-dimensional problem, so that it takes seconds; other solvers run as they come."""
+
+LONG = {
+    SVI: {"steps": 1500, "learning_rate": 0.1, "num_particles": 8, "window": 50},
+    PyroSVI: {"steps": 600, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.993})},
+}
+
+
+def discovered():
+    found = []
+    for info in pkgutil.iter_modules(pvi.solvers.__path__, "pvi.solvers."):
+        module = importlib.import_module(info.name)
+        for _, cls in inspect.getmembers(module, inspect.isclass):
+            if cls.__module__ == info.name and hasattr(cls, "solve") and dataclasses.is_dataclass(cls):
+                found.append(cls)
+    return found
+
+
+def test_discovery_finds_all_exported_solvers():
+    exported = {getattr(pvi.solvers, name) for name in pvi.solvers.__all__}
+    assert set(discovered()) <= exported
+    assert {Newton, SVI, PyroSVI} <= set(discovered())
+
+
+@pytest.mark.parametrize("cls", discovered(), ids=lambda cls: cls.__name__)
+def test_an_unknown_mean(cls):
+    check_solver(cls(**SHORT.get(cls, {})), problems=PROBLEMS[:1])
+
+
+def test_newton_solves_all_conjugate_problems():
+    check_solver(Newton())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [cls for cls in discovered() if cls is not Newton], ids=lambda cls: cls.__name__)
+def test_all_conjugate_problems(cls):
+    check_solver(cls(**LONG.get(cls, {})))
+
+
+def test_the_problems_have_cavities_of_all_kinds():
+    proper = [bool(case.problem.family.is_proper(case.cavity)) for case in PROBLEMS]
+    assert True in proper
+    assert False in proper
+    # Strong data make every tilted distribution proper.
+    assert all(bool((case.scale > 0).all()) and bool(torch.isfinite(case.loc).all()) for case in PROBLEMS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong:
+    """Newton, but for one thing."""
+
+    name = "Wrong"
+
+    def solve(self, problem, cavity, start, seed):
+        return self.spoil(problem, *Newton().solve(problem, cavity, start, seed), cavity=cavity, start=start, seed=seed)
+
+
+class TooWide(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        wide = problem.family.relocate(0.9 * natural, problem.family.location(natural))
+        return wide, info
+
+
+class Shifted(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        loc = problem.family.location(natural)
+        return problem.family.relocate(natural, loc + 1e-3), info
+
+
+class StaysAtItsStart(Wrong):
+    def spoil(self, problem, natural, info, start, **_):
+        return start, info._replace(free_energy=0.0)
+
+
+class WrongFreeEnergy(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        return natural, info._replace(free_energy=-info.free_energy)
+
+
+class Noisy(Wrong):
+    def spoil(self, problem, natural, info, seed, **_):
+        loc, scale = problem.family.location(natural), problem.family.variance(natural).sqrt()
+        noise = torch.randn(loc.shape, generator=torch.Generator().manual_seed(seed), dtype=loc.dtype)
+        return problem.family.relocate(natural, loc + 0.5 * scale * noise), info
+
+
+class UsesTheGlobalState(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        torch.randn(1)
+        return natural, info
+
+
+class IgnoresItsSeed(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        state = torch.get_rng_state()
+        amount = 1e-9 * torch.randn(())
+        torch.set_rng_state(state)
+        return problem.family.relocate(natural, problem.family.location(natural) + amount), info
+
+
+class LeavesParameters(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        pyro.param("mine", natural.clone())
+        return natural, info
+
+
+class ChangesTheCavity(Wrong):
+    def spoil(self, problem, natural, info, cavity, **_):
+        cavity += 1
+        return natural, info
+
+
+class ChangesTheDtype(Wrong):
+    def spoil(self, problem, natural, info, **_):
+        torch.set_default_dtype(torch.float64)
+        return natural, info
+
+
+WRONG = {
+    TooWide: "posterior standard deviations from the exact answer|reports a free energy",
+    Shifted: "posterior standard deviations from the exact answer",
+    StaysAtItsStart: "reports a free energy|from the exact answer|noise",
+    WrongFreeEnergy: "reports a free energy of .* nats where it is",
+    Noisy: "noise of .* sd, allowed 0.1|reports a free energy",
+    UsesTheGlobalState: "moved torch's global random state",
+    IgnoresItsSeed: "two solves under one seed differ",
+    LeavesParameters: "left .*mine.* in Pyro's parameter store",
+    ChangesTheCavity: "changed the cavity in place",
+    ChangesTheDtype: "changed the default dtype",
+}
+
+
+@pytest.mark.parametrize("cls", WRONG, ids=lambda cls: cls.__name__)
+def test_a_wrong_solver_is_caught(cls):
+    before = torch.get_default_dtype()
+    try:
+        with pytest.raises(AssertionError, match=WRONG[cls]):
+            check_solver(cls(), problems=PROBLEMS[:2])
+    finally:
+        torch.set_default_dtype(before)
+    assert isinstance(Newton().solve(PROBLEMS[0].problem, PROBLEMS[0].cavity, PROBLEMS[0].starts[0], 0)[1], SolverInfo)
