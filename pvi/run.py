@@ -1,47 +1,21 @@
 """``fit``: from a Pyro program and the clients' data to the posterior that pooling all rows would have given."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.algorithms import Algorithm, resolve_algorithm
-from pvi.client import ClientInfo, ClientState
 from pvi.data.tables import Tables
-from pvi.executors import Executor, Task, resolve_executor
-from pvi.families import kl
-from pvi.history import Round
-from pvi.objectives import LocalProblem, expected_log_likelihood
-from pvi.problem import Problem, build_problem
+from pvi.executors import Executor, resolve_executor
+from pvi.problem import build_problem
 from pvi.progress import Report, reporter
 from pvi.result import Result
-from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule
-from pvi.server import ServerState
+from pvi.rounds import Plan, RunState, play_round
+from pvi.schedules import Schedule, resolve_schedule
 from pvi.solvers import Solver, default_solver
-
-
-class RunState(NamedTuple):
-    """Everything that changes from round to round."""
-
-    server: ServerState
-    clients: dict[str, ClientState]
-    history: tuple[Round, ...]
-
-
-class Plan(NamedTuple):
-    """Everything that stays the same over a run."""
-
-    problem: Problem
-    algorithm: Algorithm
-    schedule: Schedule
-    solver: Solver
-    executor: Executor
-    damping: float
-    seed: int
 
 
 def fit(
@@ -129,50 +103,6 @@ def start(
     return plan, RunState(server_module.init(problem.prior), states, ())
 
 
-def play_round(plan: Plan, state: RunState) -> RunState:
-    """One round of the schedule."""
-    began = time.perf_counter()
-    server, clients = state.server, dict(state.clients)
-    names = tuple(clients)
-    sent: dict[str, ServerState] = {}
-    infos: dict[str, ClientInfo] = {}
-    fraction, moved, messages, size = 1.0, 0.0, 0, 0
-    for event in plan.schedule.events(names, len(state.history)):
-        match event:
-            case Dispatch(dispatched):
-                sent |= dict.fromkeys(dispatched, server)
-            case Collect(collected):
-                tasks = [
-                    Task(clients[name], plan.problem.clients[name], sent.pop(name).posterior) for name in collected
-                ]
-                answers = plan.executor.run(tasks, plan.algorithm, plan.solver, plan.damping)
-                updates = [answer.update for answer in answers if answer.update is not None]
-                server, info = server_module.step(server, updates, plan.algorithm.aggregate)
-                for name, answer in zip(collected, answers, strict=True):
-                    clients[name], infos[name] = answer.state, answer.info
-                    if answer.update is not None:
-                        clients[name] = clients_module.accept(answer.state, answer.update, info.step_fraction)
-                        infos[name] = answer.info._replace(step_fraction=info.step_fraction)
-                    messages, size = messages + 2, size + _bytes(answer.update, server)
-                fraction, moved = min(fraction, info.step_fraction), max(moved, info.max_delta)
-    likelihoods, error, divergence = _free_energy(plan.problem.clients, server)
-    record = Round(
-        number=len(state.history) + 1,
-        elbo=sum(likelihoods.values()) - divergence,
-        elbo_standard_error=error,
-        expected_log_likelihood=likelihoods,
-        kl=divergence,
-        communications=messages,
-        bytes_sent=size,
-        seconds=time.perf_counter() - began,
-        max_delta=moved,
-        step_fraction=fraction,
-        drift=server_module.drift(server, [client.factor for client in clients.values()]),
-        clients=infos,
-    )
-    return RunState(server, clients, (*state.history, record))
-
-
 def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:
     """The result of the rounds played so far."""
     return Result(
@@ -195,24 +125,3 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         },
         data={name: part.batch for name, part in plan.problem.clients.items()},
     )
-
-
-def _free_energy(clients: Mapping[str, LocalProblem], server: ServerState) -> tuple[dict[str, float], float, float]:
-    """The clients' E_q[log p(y_m | θ)], the standard error of their sum, and KL(q, p), nats.
-
-    The draws are the same in every round, so that the differences between rounds carry little noise.
-    """
-    natural: Tensor = server.posterior.natural
-    estimates = {
-        name: expected_log_likelihood(part, natural, seed=index) for index, (name, part) in enumerate(clients.items())
-    }
-    error = sum(estimate.standard_error**2 for estimate in estimates.values()) ** 0.5
-    divergence = kl(server.prior.family, natural, server.prior.natural).item()
-    return {name: estimate.value for name, estimate in estimates.items()}, error, divergence
-
-
-def _bytes(update: clients_module.Update | None, server: ServerState) -> int:
-    """q one way; Δ, its log scale and the free energy's scalar the other way."""
-    number = server.posterior.natural.element_size()
-    down = server.posterior.natural.numel() * number
-    return down + (0 if update is None else (update.delta.natural.numel() + 2) * number)

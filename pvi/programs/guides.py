@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyro
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch import Tensor
@@ -174,62 +173,3 @@ def _member(site: Site, node: Any, dtype: torch.dtype) -> tuple[Family, Tensor]:
             f"biject_to({site.support}) for a constrained site"
         )
     return family, found.natural
-
-
-def guide_program(approximating: Approximation, natural: Callable[[], Tensor]) -> Callable[..., None]:
-    """A Pyro guide that draws the shared sites from q: stock distributions, no auxiliary sites.
-
-    ``natural`` is called at each run and may read ``pyro.param``s. Sites of one full-covariance group are drawn one
-    after the other, each from its conditional Gaussian, so that every Pyro ELBO sees plain densities.
-    """
-
-    def guide(*_args: Any, **_kwargs: Any) -> None:
-        parts = approximating.family.split(natural())
-        sites = list(approximating.coordinates.sites)
-        for member, part in zip(approximating.family.members, parts.values(), strict=True):
-            count, total = 0, 0
-            while total < member.size:
-                total += sites[count].size
-                count += 1
-            group, sites = sites[:count], sites[count:]
-            _draw(member, part, group)
-
-    return guide
-
-
-def _draw(member: Family, natural: Tensor, group: list[SiteCoordinates]) -> None:
-    standard = member.standard(natural)
-    if isinstance(member, DiagonalGaussian):
-        (site,) = group
-        shape = site.unconstrained_shape
-        normal = dist.Normal(standard["loc"].reshape(shape), standard["scale"].reshape(shape))
-        _sample(site, normal.to_event(len(shape)))
-        return
-    cholesky = torch.linalg.cholesky(standard["covariance_matrix"])
-    start = 0
-    noise: list[Tensor] = []
-    for site in group:
-        block = slice(start, start + site.size)
-        loc = standard["loc"][block]
-        if noise:
-            loc = loc + torch.cat(noise, -1) @ cholesky[block, :start].mT
-        square = cholesky[block, block]
-        u = site.unconstrain(_sample(site, _event(loc, square, site.unconstrained_shape)))
-        noise.append(torch.linalg.solve_triangular(square, (u - loc)[..., None], upper=False)[..., 0])
-        start += site.size
-
-
-def _event(loc: Tensor, cholesky: Tensor, shape: tuple[int, ...]) -> Any:
-    if shape == ():
-        return dist.Normal(loc[..., 0], cholesky[0, 0])
-    normal = dist.MultivariateNormal(loc, scale_tril=cholesky)
-    if len(shape) == 1:
-        return normal
-    reshape = dist.transforms.ReshapeTransform(torch.Size((loc.shape[-1],)), torch.Size(shape))
-    return dist.TransformedDistribution(normal, [reshape])
-
-
-def _sample(site: SiteCoordinates, base: Any) -> Tensor:
-    fn = base if site.is_real else dist.TransformedDistribution(base, [site.transform])
-    value: Tensor = pyro.sample(site.name, fn)
-    return value

@@ -20,7 +20,7 @@ from torch import Tensor
 from pvi.objectives import LocalProblem
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
-from pvi.programs.guides import guide_program
+from pvi.programs.guide_program import guide_program
 from pvi.programs.handlers import CavityPrior, ScaleObserved
 from pvi.programs.program import num_rows
 from pvi.solvers.protocol import SolverInfo
