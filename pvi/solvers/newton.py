@@ -21,6 +21,10 @@ from pvi.programs.linear_predictor import LinearPredictor
 from pvi.solvers.protocol import SolverInfo
 
 MAX_HALVINGS = 20
+MAX_GROWTH = 100.0
+"""How much a precision may grow in one step."""
+MAX_SCALE = 4.0
+"""Standard deviation of a row's predictor that a solve starts with at most."""
 MEMORY = 6
 """Steps that Anderson acceleration mixes."""
 
@@ -77,13 +81,15 @@ def step(state: NewtonState, problem: LocalProblem, cavity: Tensor) -> tuple[New
     target = cavity + family.quadratic(torch.zeros_like(loc), design, weights, torch.zeros_like(loc))
     change = target - state.natural
     variance = family.variance(state.natural)
-    reachable = float(largest_step(family, state.natural, change))
+    # A precision far from its fixed point aims at anything: E[exp f] under a wide q asks for 1e50.
+    growth = float(family.boundary((MAX_GROWTH - 1) * state.natural, -change))
+    reachable = min(float(largest_step(family, state.natural, change)), growth)
     spread = (family.variance(state.natural + reachable * change) / variance - 1).abs().max()
     info = NewtonInfo((gradient * direction).sum().clamp(min=0).sqrt(), spread, 0.0)
     # Rounding in F_m, a sum over rows, must not stop a step that is right.
     slack = 64 * torch.finfo(loc.dtype).eps * state.rows.value.abs().sum()
     plain = family.relocate(target, loc + direction)
-    past = _remember(state, problem, plain) if bool(family.is_proper(plain)) else ()
+    past = _remember(state, problem, plain) if reachable == 1 and bool(family.is_proper(plain)) else ()
     if len(past) > 1:
         new = init(problem, cavity, family.natural_from_free(_mix(past)))
         if new.free_energy >= state.free_energy - slack:
@@ -97,6 +103,14 @@ def step(state: NewtonState, problem: LocalProblem, cavity: Tensor) -> tuple[New
                 return new._replace(past=past if fraction == 1 else ()), info._replace(step=fraction)
         fraction = fraction / 2
     return state, info
+
+
+def _narrow(problem: LocalProblem, natural: Tensor) -> Tensor:
+    """The start, or one with its mean whose predictors are all narrow enough for expectations of exp f to be finite."""
+    if not isinstance(problem.predictor, LinearPredictor):
+        return natural
+    scale = problem.family.predictor_variance(natural, problem.predictor.design).max().sqrt()
+    return natural * (scale / MAX_SCALE).square().clamp(min=1)
 
 
 def _remember(state: NewtonState, problem: LocalProblem, target: Tensor) -> tuple[Past, ...]:
@@ -147,7 +161,7 @@ class Newton:
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; deterministic, ``seed`` is not used."""
         tolerance = max(self.tolerance, torch.finfo(start.dtype).eps ** 0.6)
-        state = init(problem, cavity, start)
+        state = init(problem, cavity, _narrow(problem, start))
         for taken in range(1, self.max_steps + 1):
             state, info = step(state, problem, cavity)
             if info.decrement <= tolerance and info.spread <= tolerance:
