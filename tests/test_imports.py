@@ -31,6 +31,7 @@ LAYERS = (
     "diagnostics",
     "checkpoint",
     "report",
+    "rounds",
     "run",
     "__init__",  # the package itself: what a user imports
     "cli",

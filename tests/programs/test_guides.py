@@ -11,7 +11,8 @@ from toy_programs import F64, normal
 
 from pvi.families import DiagonalGaussian, FullGaussian, log_prob
 from pvi.programs.batch import as_batch
-from pvi.programs.guides import FullCovariance, MeanField, approximation, guide_program
+from pvi.programs.guide_program import guide_program
+from pvi.programs.guides import FullCovariance, MeanField, approximation
 from pvi.programs.sites import ProgramError, discover
 
 Y = normal(4, seed=1)
