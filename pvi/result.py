@@ -105,10 +105,12 @@ class Result:
 
     def _batch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batch:
         """The arguments as a batch on the posterior's device, left-out ones None."""
-        batch = as_batch(args, "predict") if args else Batch((), {})
-        batch = Batch(batch.args, as_batch(kwargs, "predict").kwargs if kwargs else {})
-        if not batch.values():
+        if not args and not kwargs:
             raise ValueError("pass the model's inputs, for example result.predict(x)")
+        # All together: a keyword alone, such as a scale, need not have rows.
+        positions = [str(index) for index in range(len(args))]
+        values = as_batch(dict(zip(positions, args, strict=True)) | kwargs, "predict").kwargs
+        batch = Batch(tuple(values.pop(position) for position in positions), values)
         names = argument_names(self._model())
         given = set(names[: len(args)]) | set(kwargs)
         parameters = inspect.signature(self._model()).parameters

@@ -17,7 +17,7 @@ from pvi.cli.pipeline import load_tables, run_fit
 from pvi.data import Tables
 
 HOSPITALS = ("north", "east", "south", "west", "centre")
-OPTIONS = {"target": "malignant", "guide": "full", "schedule": "sequential", "damping": 1.0, "rounds": 6}
+OPTIONS = {"target": "malignant", "guide": "full", "schedule": "sequential", "damping": 1.0, "rounds": 5}
 
 
 def demo(
@@ -35,8 +35,8 @@ def demo(
                 "569 tumours were measured (30 numbers each, Wisconsin, 1993). They are split over five hospitals by "
                 "k-means, so that every hospital sees another kind of patient. No hospital shows its rows to anybody: "
                 "in turn each takes the posterior so far, works its own rows in, and sends back a Gaussian factor, "
-                "what its data say about the coefficients. The server multiplies the factors. The question is what is lost "
-                "against pooling all rows.",
+                "what its data say about the coefficients. The server multiplies the factors. What is lost against "
+                "pooling all rows?",
                 title="Partitioned variational inference",
             )
         )

@@ -13,6 +13,9 @@ def explained(debug: bool) -> Iterator[None]:
     """Turn errors of input (``ValueError``, ``TypeError``, ``OSError``) into a line on stderr and exit code 2."""
     try:
         yield
+    except BrokenPipeError:
+        # The reader of our output has seen enough (| head): typer ends quietly.
+        raise
     except (ValueError, TypeError, OSError) as error:
         if debug:
             raise

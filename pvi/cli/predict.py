@@ -1,6 +1,7 @@
 """``pvi predict``: a run's folder and a new table to predictions with their uncertainty."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,7 @@ def predict(
         table = prediction_table(means, "probability" if schema.target.task == "binary" else "mean", y)
         if out is None:
             table.to_csv(sys.stdout, index=False, float_format="%.6g")
+            sys.stdout.flush()
         else:
             out.parent.mkdir(parents=True, exist_ok=True)
             table.to_csv(out, index=False)
@@ -74,6 +76,8 @@ def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, Fi
         raise CheckpointError(f"{folder} holds no config.json: it was not written by pvi fit")
     found = read_config(folder / "config.json")
     options = options_from(found, folder / "config.json")
+    if model is not None:
+        options = replace(options, model=model)
     try:
         schema = Schema.from_dict(found["schema"])
         result = load(folder, model)

@@ -59,7 +59,7 @@ def _rows(result: Result, data: Any, client: str, num_samples: int, seed: int) -
     batch = _batch(data, client)
     if batch is None:
         return pd.DataFrame({"log_density": []})
-    found = observations(result._model(), batch)
+    found = observations(result.model, batch) if result.model is not None else {}
     columns = {"log_density": _densities(result, batch, num_samples, seed)}
     if len(found) == 1:
         ((site, observation),) = found.items()

@@ -96,7 +96,7 @@ def convergence(result: Result, path: str | Path, heldout: Sequence[float] | Non
     error = [record.elbo_standard_error for record in rounds]
     axes[0].errorbar(sent, elbo, error if any(error) else None, color=BLUE, marker="o", ms=3.5, lw=1.4)
     axes[0].set_title("ELBO (nats)", fontsize=10, loc="left")
-    _late_range(axes[0], elbo)
+    _late_range(axes[0], elbo, 0.5)
     axes[0].ticklabel_format(axis="y", useOffset=False)
     gaps = [(x, elbo[-1] - value) for x, value in zip(sent[:-1], elbo[:-1], strict=True) if value != elbo[-1]]
     below = [(x, gap) for x, gap in gaps if gap > 0]
@@ -113,7 +113,7 @@ def convergence(result: Result, path: str | Path, heldout: Sequence[float] | Non
     if shown and heldout is not None:
         axes[2].plot(sent[: len(heldout)], heldout, color=BLUE, marker="o", ms=3.5, lw=1.4)
         axes[2].set_title("held-out log density (nats a row)", fontsize=10, loc="left")
-        _late_range(axes[2], list(heldout))
+        _late_range(axes[2], list(heldout), 0.005)
     _marks(axes[0], sent, result)
     for panel in axes:
         panel.set_xlabel("communications (messages)", fontsize=9)
@@ -135,17 +135,22 @@ def _marks(axes: "Axes", sent: list[int], result: Result) -> None:
         axes.plot(*_columns(refused), "x", ms=7, color=RED, mew=1.6, label="an update rejected")
 
 
-def _late_range(axes: "Axes", values: list[float]) -> None:
-    """Cut off early rounds that would squeeze the others into a line, and say what was cut."""
+def _late_range(axes: "Axes", values: list[float], least: float) -> None:
+    """Cut off early rounds that would squeeze the others into a line, and say what was cut.
+
+    Differences below ``least`` are not blown up.
+    """
     finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 4:
+    if not finite:
         return
-    late = finite[len(finite) // 4 :]
-    spread = max(late) - min(late)
-    floor = min(late) - 1.5 * spread
-    cut = sum(value < floor for value in finite)
-    if spread > 0 and cut:
-        axes.set_ylim(floor, max(finite) + 0.1 * (max(finite) - floor))
+    late = finite[len(finite) // 2 :]
+    spread = max(max(late) - min(late), least)
+    floor = min(late) - 3 * spread
+    cut = sum(value < floor for value in finite) if len(finite) > 3 else 0
+    bottom, top = floor if cut else min(finite), max(finite)
+    middle, half = (bottom + top) / 2, max(top - bottom, least) / 2
+    axes.set_ylim(middle - 1.1 * half, middle + 1.1 * half)
+    if cut:
         text = f"not shown: {cut} early round{'s' if cut > 1 else ''}, from {min(finite):.4g}"
         axes.text(0.98, 0.03, text, transform=axes.transAxes, fontsize=8, color="#5b6168", ha="right")
 

@@ -1,0 +1,5 @@
+"""``python -m pvi.cli`` is ``pvi``."""
+
+from pvi.cli import app
+
+app(prog_name="pvi")

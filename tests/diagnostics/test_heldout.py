@@ -1,0 +1,79 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_results import constrained, logistic, regression_data
+
+import pvi
+from pvi.report import heldout_log_density, heldout_metrics
+
+SAMPLES = 500
+
+
+@pytest.fixture(scope="module")
+def result():
+    return logistic()
+
+
+def test_metrics_against_direct_computation(result):
+    holdout = regression_data(seed=1)
+    table = heldout_metrics(result, holdout, num_samples=SAMPLES, seed=4)
+    assert list(table.index) == ["north", "south", "island", "all clients"]
+    assert list(table.columns) == ["rows", "log_density", "accuracy", "brier"]
+    draws = result.posterior.sample(SAMPLES, torch.Generator().manual_seed(4))
+    pooled = []
+    for client, (x, y) in holdout.items():
+        logits = draws["weights"] @ x.T + draws["bias"][:, None]
+        p = torch.sigmoid(logits).mean(0)
+        density = torch.where(y == 1, p, 1 - p).log()
+        pooled.append(density)
+        assert table.loc[client, "rows"] == len(y)
+        assert math.isclose(table.loc[client, "log_density"], density.mean(), rel_tol=1e-9)
+        assert math.isclose(table.loc[client, "accuracy"], ((p > 0.5) == (y == 1)).double().mean())
+        assert math.isclose(table.loc[client, "brier"], (p - y).square().mean(), rel_tol=1e-9)
+    assert math.isclose(table.loc["all clients", "log_density"], torch.cat(pooled).mean(), rel_tol=1e-9)
+    assert table.loc["all clients", "rows"] == sum(len(part) for part in pooled)
+    alone = heldout_log_density(result, holdout, SAMPLES, seed=4)
+    assert math.isclose(alone, torch.cat(pooled).mean(), rel_tol=1e-9)
+
+
+def test_numeric_outcomes_have_an_rmse():
+    result = constrained()
+    holdout = regression_data(seed=2)
+    table = heldout_metrics(result, holdout, num_samples=200)
+    assert list(table.columns) == ["rows", "log_density", "rmse"]
+    x, y = (torch.cat([pair[part] for pair in holdout.values()]) for part in (0, 1))
+    mean = result.predict_mean(x, num_samples=200)["y"]
+    assert math.isclose(table.loc["all clients", "rmse"], (mean - y).square().mean().sqrt(), rel_tol=1e-9)
+
+
+def test_clients_without_rows(result):
+    holdout = regression_data(seed=1)
+    x, y = holdout["north"]
+    table = heldout_metrics(result, holdout | {"north": (x[:0], y[:0])}, num_samples=50)
+    assert table.loc["north", "rows"] == 0
+    assert math.isnan(table.loc["north", "accuracy"])
+    assert np.isfinite(table.loc["all clients"]).all()
+    none = {"north": (x[:0], y[:0])}
+    assert math.isnan(heldout_log_density(result, none))
+    assert heldout_metrics(result, none).loc["all clients", "rows"] == 0
+
+
+def test_dicts_of_tensors(result):
+    x, y = regression_data(seed=1)["south"]
+    first = heldout_metrics(result, {"a": {"x": x, "y": y}}, num_samples=50)
+    assert first.equals(heldout_metrics(result, {"a": (x, y)}, num_samples=50))
+
+
+def test_rows_without_outcomes_are_refused(result):
+    with pytest.raises(ValueError, match="no observations"):
+        heldout_metrics(result, {"a": (regression_data()["south"][0],)}, num_samples=5)
+
+
+def test_a_result_without_its_model(result, tmp_path):
+    result.save(tmp_path)
+    description = (tmp_path / "result.json").read_text().replace('"logistic_regression"', '"lost.module:model"')
+    (tmp_path / "result.json").write_text(description)
+    with pytest.raises(ValueError, match="without its model"):
+        heldout_metrics(pvi.load(tmp_path), regression_data(), num_samples=5)

@@ -1,0 +1,100 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from small_results import constrained, logistic, regression_data
+
+import pvi
+from pvi.diagnostics import convergence, forest
+from pvi.diagnostics import plots as module
+
+
+@pytest.fixture(scope="module")
+def result():
+    return logistic(rounds=6)
+
+
+def ink(path):
+    """The share of pixels that are not white."""
+    picture = imread(path)[..., :3]
+    return (picture < 0.99).any(-1).mean()
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were made."""
+    figures = []
+    make = module._figure
+    monkeypatch.setattr(module, "_figure", lambda *size: figures.append(make(*size)) or figures[-1])
+    return figures
+
+
+def test_forest(result, tmp_path, drawn):
+    forest(result, tmp_path / "forest.png")
+    assert ink(tmp_path / "forest.png") > 0.02
+    axes, ratios = drawn[0].axes
+    assert ratios.get_xlabel() == "odds ratio"
+    means = result.posterior.mean["weights"].tolist()
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    expected = [result.columns[index] for index in np.argsort(means)[::-1]]
+    assert labels == [*expected, "bias"]
+    low, high = axes.get_xlim()
+    assert low < 0 < high
+
+
+def test_forest_in_table_order(result, tmp_path, drawn):
+    forest(result, tmp_path / "forest.png", sort=False)
+    assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == [*result.columns, "bias"]
+
+
+def test_forest_of_many_coefficients_shows_the_clearest(tmp_path, drawn):
+    data = regression_data(columns=80)
+    forest(pvi.fit("logistic_regression", data, rounds=1), tmp_path / "forest.png")
+    assert len(drawn[0].axes[0].get_yticklabels()) == module.MOST
+    assert "60 of 81" in drawn[0].get_suptitle()
+
+
+def test_forest_of_other_models_has_no_ratios(tmp_path, drawn):
+    forest(constrained(), tmp_path / "forest.png")
+    assert len(drawn[0].axes) == 1
+
+
+def test_convergence(result, tmp_path, drawn):
+    convergence(result, tmp_path / "c.png", [-0.7, -0.6, -0.55, -0.54, -0.54, float("nan")])
+    assert ink(tmp_path / "c.png") > 0.01
+    assert len(drawn[0].axes) == 3
+    sent = np.cumsum([record.communications for record in result.history])
+    (line, *_) = drawn[0].axes[0].get_lines()
+    assert list(line.get_xdata()) == list(sent)
+    assert drawn[0].axes[1].get_yscale() == "log"
+
+
+def test_late_rounds_are_visible(result, tmp_path, drawn):
+    rounds = [record._replace(elbo=value) for record, value in zip(
+        result.history, (-1e6, -1e4, -110.0, -104.0, -101.0, -100.0), strict=True)]  # fmt: skip
+    convergence(dataclasses.replace(result, history=rounds), tmp_path / "c.png")
+    axes = drawn[0].axes
+    assert len(axes) == 2
+    low, high = axes[0].get_ylim()
+    assert high - low < 40
+    assert any("2 early rounds" in text.get_text() for text in axes[0].texts)
+
+
+def test_marks(result, tmp_path, drawn):
+    info = next(iter(result.history[0].clients.values()))
+    rounds = [
+        result.history[0]._replace(step_fraction=0.4),
+        result.history[1]._replace(clients={"north": info._replace(rejected="it broke")}),
+        *result.history[2:],
+    ]
+    convergence(dataclasses.replace(result, history=rounds), tmp_path / "c.png")
+    labels = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert labels == ["step shortened", "an update rejected"]
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_few_rounds(result, tmp_path, rounds):
+    short = dataclasses.replace(result, history=result.history[:rounds])
+    convergence(short, tmp_path / "c.png", [-0.5] * rounds)
+    assert ink(tmp_path / "c.png") > 0.005

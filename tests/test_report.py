@@ -1,0 +1,102 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from scipy import stats
+from small_results import COLUMNS, SIZES, constrained, logistic, regression_data
+
+import pvi
+from pvi.report import coefficient_table, history_frame, render_coefficients, render_metrics
+
+
+@pytest.fixture(scope="module")
+def result():
+    return logistic()
+
+
+@pytest.mark.parametrize("guide", [None, "full"])
+def test_coefficients_of_logistic_regression(guide):
+    result = logistic(guide)
+    table = coefficient_table(result).set_index("coefficient")
+    assert list(table.index) == [*COLUMNS, "bias"]
+    mean, sd = (torch.cat([part[0], part[1][None]]).numpy() for part in (
+        (result.posterior.mean["weights"], result.posterior.mean["bias"]),
+        (result.posterior.sd["weights"], result.posterior.sd["bias"]),
+    ))  # fmt: skip
+    law = stats.norm(mean, sd)
+    assert np.allclose(table["mean"], mean)
+    assert np.allclose(table["sd"], sd)
+    assert np.allclose(table["lower"], law.ppf(0.025))
+    assert np.allclose(table["upper"], law.ppf(0.975))
+    assert np.allclose(table["p_direction"], np.maximum(law.cdf(0), law.sf(0)))
+    assert np.allclose(table["odds_ratio"][:-1], np.exp(mean[:-1]))
+    assert np.allclose(table["odds_ratio_upper"][:-1], np.exp(law.ppf(0.975)[:-1]))
+    assert math.isnan(table.loc["bias", "odds_ratio"])
+
+
+def test_ratios_only_where_they_are_ratios(result, tmp_path):
+    counts = {name: (x, (3 * y).round()) for name, (x, y) in regression_data().items()}
+    poisson = pvi.fit("poisson_regression", counts, rounds=1, columns=COLUMNS)
+    assert "rate_ratio" in coefficient_table(poisson)
+    linear = pvi.fit("linear_regression", regression_data(), rounds=1, columns=COLUMNS)
+    assert not any("ratio" in name for name in coefficient_table(linear))
+    result.save(tmp_path)
+    assert coefficient_table(pvi.load(tmp_path)).equals(coefficient_table(result))
+
+
+def test_a_probit_is_no_odds_ratio():
+    import pyro
+    import pyro.distributions as dist
+
+    def probit(x, y=None):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            probability = torch.special.ndtr(x @ weights).clamp(1e-6, 1 - 1e-6)
+            return pyro.sample("y", dist.Bernoulli(probability), obs=y)
+
+    result = pvi.fit(probit, regression_data(), rounds=1, solver=pvi.solvers.SVI(steps=20), columns=COLUMNS)
+    assert list(coefficient_table(result)["coefficient"]) == list(COLUMNS)
+    assert "odds_ratio" not in coefficient_table(result)
+
+
+def test_constrained_sites():
+    table = coefficient_table(constrained()).set_index("coefficient")
+    noise = table.loc["noise"]
+    assert 0 < noise["lower"] < noise["mean"] < noise["upper"]
+    assert math.isnan(noise["p_direction"])
+    assert "odds_ratio" not in table
+
+
+def test_history(result):
+    frame = history_frame(result)
+    assert list(frame["round"]) == [1, 2, 3, 4]
+    assert list(frame["cumulative_communications"]) == [6, 12, 18, 24]
+    assert frame["elbo"].iloc[-1] == result.elbo
+    parts = [f"log_likelihood[{name}]" for name in SIZES]
+    assert np.allclose(frame[parts].sum(axis=1) - frame["kl"], frame["elbo"])
+    assert (frame["rejected"] == "").all()
+
+
+def rendered(table, width):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table)
+    console.file.close()
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(result, width):
+    text = rendered(render_coefficients(coefficient_table(result), width=width), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "sex=f" in text
+    holdout = pvi.report.heldout_metrics(result, regression_data(seed=1), num_samples=20)
+    assert max(map(len, rendered(render_metrics(holdout), width).splitlines())) <= width
+
+
+def test_numbers_are_not_cut_off(result):
+    text = rendered(render_coefficients(coefficient_table(result)), 80)
+    assert "…" not in text
+    row = coefficient_table(result).iloc[0]
+    assert f"{row['odds_ratio']:.2f} ({row['odds_ratio_lower']:.2f} to {row['odds_ratio_upper']:.2f})" in text
