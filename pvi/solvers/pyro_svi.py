@@ -73,6 +73,10 @@ class PyroSVI:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"PyroSVI: steps must be at least 1, got {self.steps}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"PyroSVI: batch_size must be at least 1, got {self.batch_size}")
+        if getattr(self.elbo, "vectorize_particles", False):
+            raise ValueError("PyroSVI: vectorize_particles=True is not supported; particles run one after the other")
 
     @property
     def name(self) -> str:

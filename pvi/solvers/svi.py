@@ -105,6 +105,8 @@ class SVI:
             raise ValueError(f"SVI: learning_rate must be positive, got {self.learning_rate}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"SVI: batch_size must be at least 1, got {self.batch_size}")
+        if self.epochs is not None and self.epochs <= 0:
+            raise ValueError(f"SVI: epochs must be positive, got {self.epochs}")
 
     @property
     def name(self) -> str:
