@@ -13,20 +13,17 @@ from pyro.optim import ClippedAdam
 import pvi.solvers
 from pvi.solvers import SVI, Newton, PyroSVI, SolverInfo
 from pvi.testing import check_solver
-from pvi.testing.solvers import conjugate_problems
+from pvi.testing.solvers import check_pure, conjugate_problems
 
 PROBLEMS = conjugate_problems()
 
-SHORT = {
-    SVI: {"steps": 400, "learning_rate": 0.1, "num_particles": 8, "window": 25},
-    PyroSVI: {"steps": 250, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.985})},
-}
-"""Settings for the one-dimensional problem, so that it takes seconds; other solvers run as they come."""
-
-LONG = {
+SETTINGS = {
     SVI: {"steps": 1500, "learning_rate": 0.1, "num_particles": 8, "window": 50},
     PyroSVI: {"steps": 600, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.993})},
 }
+
+
+"""Other solvers run as they come."""
 
 
 def discovered():
@@ -46,8 +43,14 @@ def test_discovery_finds_all_exported_solvers():
 
 
 @pytest.mark.parametrize("cls", discovered(), ids=lambda cls: cls.__name__)
-def test_an_unknown_mean(cls):
-    check_solver(cls(**SHORT.get(cls, {})), problems=PROBLEMS[:1])
+def test_solves_repeat_and_change_nothing_outside(cls):
+    settings = {"steps": 20} if any(field.name == "steps" for field in dataclasses.fields(cls)) else {}
+    for problem in PROBLEMS:
+        check_pure(cls(**settings), problem, seed=3)
+
+
+def test_functional_svi_finds_an_unknown_mean():
+    check_solver(SVI(steps=300, learning_rate=0.1, num_particles=8, window=20), problems=PROBLEMS[:1])
 
 
 def test_newton_solves_all_conjugate_problems():
@@ -57,7 +60,7 @@ def test_newton_solves_all_conjugate_problems():
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [cls for cls in discovered() if cls is not Newton], ids=lambda cls: cls.__name__)
 def test_all_conjugate_problems(cls):
-    check_solver(cls(**LONG.get(cls, {})))
+    check_solver(cls(**SETTINGS.get(cls, {})))
 
 
 def test_the_problems_have_cavities_of_all_kinds():
