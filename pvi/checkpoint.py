@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
@@ -85,9 +86,14 @@ def load(path: str | Path, model: Callable[..., Any] | str | None = None) -> Res
         parts = load_file(folder / "factors.safetensors")
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} holds no saved result: {error.filename} is missing") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} is damaged and cannot be read: {error}") from error
     if description.get("format") != FORMAT:
         raise CheckpointError(f"{folder} has format {description.get('format')}, this version reads {FORMAT}")
     members = description["members"]
+    unknown = sorted({member["family"] for member in members} - set(FAMILIES))
+    if unknown:
+        raise CheckpointError(f"{folder} needs the family {', '.join(map(repr, unknown))}, which this version lacks")
     family = Product(
         tuple(member["name"] for member in members),
         tuple(FAMILIES[member["family"]](member["size"]) for member in members),
@@ -150,7 +156,8 @@ def constraint_to_json(constraint: Constraint, site: str) -> dict[str, Any]:
         if constraint is getattr(constraints, name) or repr(constraint) == repr(getattr(constraints, name)):
             return {"name": name}
     for name, bounds in BOUNDS.items():
-        if type(constraint) is getattr(constraints, name):
+        values = [torch.as_tensor(getattr(constraint, bound)) for bound in bounds if hasattr(constraint, bound)]
+        if type(constraint) is getattr(constraints, name) and all(value.numel() == 1 for value in values):
             return {"name": name} | {bound: float(getattr(constraint, bound)) for bound in bounds}
     raise CheckpointError(f"site {site!r}: cannot save its support {constraint}")
 
