@@ -45,8 +45,8 @@ def resolve_model(model: Callable[..., Any] | str) -> Callable[..., Any]:
     else:
         try:
             module = importlib.import_module(path)
-        except ImportError as error:
-            raise ModelNameError(f"model {model!r}: cannot import {path!r}: {error}") from error
+        except Exception as error:
+            raise ModelNameError(f"model {model!r}: cannot import {path!r}: {type(error).__name__}: {error}") from error
     found = getattr(module, attribute, None)
     if not callable(found):
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]

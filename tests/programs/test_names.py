@@ -64,6 +64,13 @@ def test_names_that_lead_nowhere(name, message, tmp_path):
         resolve_model(name.format(folder=tmp_path))
 
 
+def test_a_module_that_fails_on_import_is_named(tmp_path, monkeypatch):
+    (tmp_path / "broken_module_of_a_test.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModelNameError, match="cannot import 'broken_module_of_a_test': ZeroDivisionError"):
+        resolve_model("broken_module_of_a_test:model")
+
+
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match=r"a model is a Pyro program .* got int"):
         resolve_model(3)
