@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Family, GaussianFamily, entropy, expected_log_factor
+from pvi.families import Family, GaussianFamily
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
 from pvi.programs.linear_predictor import LinearPredictor, NotAffine
@@ -113,8 +113,8 @@ def each(function: Callable[[Tensor], Tensor], x: Tensor, num_rows: int = 1) -> 
 
 
 def regulariser(family: Family, natural: Tensor, cavity: Tensor) -> Tensor:
-    """E_q[log cavity] + H[q] in nats for the unnormalised cavity exp(η_cav·T), proper or not."""
-    return expected_log_factor(family, natural, cavity) + entropy(family, natural)
+    """E_q[log cavity] + H[q] = (η_cav - η)·μ + A(η) in nats for the cavity exp(η_cav·T), proper or not."""
+    return ((cavity - natural) * family.mean_parameters(natural)).sum(-1) + family.log_partition(natural)
 
 
 def local_free_energy(problem: LocalProblem, natural: Tensor, cavity: Tensor, *, seed: int = 0) -> Estimate:

@@ -1,6 +1,7 @@
 """What a run returns."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ class Result:
     ) -> dict[str, Tensor]:
         """log ∫ p(y_i | θ) q(θ) dθ in nats a row, {observed site: ``[rows]``}, from posterior draws."""
         values = self.log_likelihood(*args, num_samples=num_samples, seed=seed, **kwargs)
-        return {name: torch.logsumexp(value, 0) - torch.tensor(num_samples).log() for name, value in values.items()}
+        return {name: torch.logsumexp(value, 0) - math.log(num_samples) for name, value in values.items()}
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0) -> Any:
         """An xarray ``DataTree`` (``InferenceData`` on ArviZ 0.x); see :func:`pvi.diagnostics.to_arviz`."""

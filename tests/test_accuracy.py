@@ -56,22 +56,23 @@ def test_poisson_regression_reaches_exact_global_vi():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", [pvi.solvers.SVI(), pvi.solvers.PyroSVI()], ids=["SVI", "PyroSVI"])
+@pytest.mark.parametrize(
+    "solver", [pvi.solvers.SVI(steps=1000), pvi.solvers.PyroSVI(steps=700)], ids=["SVI", "PyroSVI"]
+)
 def test_stochastic_solvers_reach_the_same_posterior(solver):
     """Four seeds of a whole run each: the mean difference to the exact run is within 5 standard errors of zero."""
-    clients = tensors(breast_cancer(features=5, intercept=False))
-    exact = pvi.fit(logistic_regression.model, clients, damping=0.5, rounds=12)
-    seeds = range(4)
-    runs = [
-        pvi.fit(logistic_regression.model, clients, damping=0.5, rounds=12, solver=solver, seed=seed) for seed in seeds
-    ]
-    natural = torch.stack([run.posterior.family.free(run.posterior.natural) for run in runs])
-    difference = natural - exact.posterior.family.free(exact.posterior.natural)
-    error = difference.std(0) / len(runs) ** 0.5
+    clients = tensors(breast_cancer(features=5, clients=2, intercept=False))
+    options = {"damping": 0.7, "rounds": 4}
+    exact = pvi.fit(logistic_regression.model, clients, **options)
+    runs = [pvi.fit(logistic_regression.model, clients, solver=solver, seed=seed, **options) for seed in range(4)]
+    family, natural = exact.posterior.family, exact.posterior.natural
     # In units of the posterior: means in standard deviations, log standard deviations as they are.
-    scale = exact.posterior.family.free_scale(exact.posterior.natural)
-    z = difference.mean(0).abs() / (error + 0.01 * scale)
-    assert z.max() < 5, z
+    offsets = torch.stack([family.free(run.posterior.natural) - family.free(natural) for run in runs])
+    offsets = offsets / family.free_scale(natural)
+    error = offsets.std(0) / len(runs) ** 0.5
+    # Four seeds estimate a standard error badly: 0.01 posterior standard deviations are its floor.
+    assert (offsets.mean(0).abs() / error.clamp(min=0.01)).max() < 5
+    assert offsets.abs().max() < 0.3
     assert all(exact.elbo - run.elbo < 0.1 for run in runs), [exact.elbo - run.elbo for run in runs]
 
 

@@ -174,7 +174,7 @@ def test_newton_refuses_a_model_that_is_not_generalised_linear():
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Bernoulli(logits=(x @ weights) ** 2), obs=y)
 
-    with pytest.raises(ValueError, match="client 'a'.*not affine") as raised:
+    with pytest.raises(ValueError, match=r"client 'a'.*not affine") as raised:
         pvi.fit(model, {"a": data()}, solver=pvi.solvers.Newton(), rounds=1)
     assert "local solve of client 'a'" in raised.value.__notes__[0]
 
@@ -197,9 +197,7 @@ class Breaking:
         return natural, SolverInfo(1, float("nan"), False, "broken")
 
 
-@pytest.mark.parametrize(
-    ("how", "reason"), [("nan", "not finite"), ("improper", "improper"), ("raises", "broke down")]
-)
+@pytest.mark.parametrize(("how", "reason"), [("nan", "not finite"), ("improper", "improper"), ("raises", "broke down")])
 def test_an_update_that_is_not_usable_leaves_the_factor_and_the_round_goes_on(how, reason):
     clients = {"a": data(), "b": data(seed=1), "c": data(seed=2)}
     result = pvi.fit(logistic_regression.model, clients, solver=Breaking(how), damping=0.5, rounds=2)
