@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from pvi.diagnostics.heldout import ALL, heldout_log_density, heldout_metrics
@@ -13,8 +14,10 @@ from pvi.diagnostics.marginals import direction, interval
 from pvi.diagnostics.ratios import RATIOS, ratio_name
 from pvi.result import Result
 
-ENOUGH_WIDTH = 76
-"""Characters that a coefficient table takes with its intervals unbroken."""
+READABLE = 20
+"""Characters of a name that stay on one line."""
+GAP = 3
+"""Characters between the columns of a table."""
 
 
 def coefficient_table(result: Result) -> pd.DataFrame:
@@ -65,28 +68,45 @@ def history_frame(result: Result) -> pd.DataFrame:
 
 
 def render_coefficients(table: pd.DataFrame, title: str = "Coefficients", width: int = 80) -> Table:
-    """A coefficient table for a terminal of some width; where it is narrow, intervals break over two lines.
+    """A coefficient table for a terminal of some width.
 
-    Numbers have two digits of their standard deviation. Rows whose interval leaves zero out are bold.
+    Numbers have two digits of their standard deviation. Rows whose interval leaves zero out are bold. Where space is
+    short and there are ratios, the coefficient's own interval is left out; where that is not enough, lines break.
     """
     ratio = next((name for name in RATIOS.values() if name in table.columns), "")
+    columns = {"coefficient": [escape(label) for label in table["coefficient"]]} | _cells(table, ratio)
+    sizes = {name: max(len(text) for text in (name, *cells)) for name, cells in columns.items()}
+    sizes["coefficient"] = min(sizes["coefficient"], READABLE)
+    if ratio and sum(sizes.values()) + GAP * len(sizes) > width:
+        del columns["95 % interval"], sizes["95 % interval"]
+    fits = sum(sizes.values()) + GAP * len(sizes) <= width
     shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
-    headings = ["mean", "sd", "95 % interval", *([f"{ratio.replace('_', ' ')} (95 %)"] if ratio else []), "P(dir.)"]
-    shown.add_column("coefficient", overflow="fold")
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=width >= ENOUGH_WIDTH)
+    for name in columns:
+        is_label = name == "coefficient"
+        shown.add_column(name, justify="left" if is_label else "right", no_wrap=fits and not is_label, overflow="fold")
+    clear = (table["lower"] * table["upper"] > 0) & table["p_direction"].notna()
+    for cells, bold in zip(zip(*columns.values(), strict=True), clear, strict=True):
+        shown.add_row(*cells, style="bold" if bold else "")
+    return shown
+
+
+def _cells(table: pd.DataFrame, ratio: str) -> dict[str, list[str]]:
+    """The columns of numbers as text."""
+    found: dict[str, list[str]] = {"mean": [], "sd": [], "95 % interval": []}
+    of_ratio, of_direction = [], []
     for row in table.to_dict("records"):
         digits = _decimals(row["sd"])
         mean, sd, low, high = (f"{row[name]:.{digits}f}" for name in ("mean", "sd", "lower", "upper"))
-        cells = [row["coefficient"], mean, sd, f"{low} to {high}"]
+        for cells, text in zip(found.values(), (mean, sd, f"{low} to {high}"), strict=True):
+            cells.append(text)
         if ratio:
             centre, low, high = (_ratio(row[name]) for name in (ratio, f"{ratio}_lower", f"{ratio}_upper"))
-            cells.append("" if math.isnan(row[ratio]) else f"{centre} ({low} to {high})")
+            of_ratio.append("" if math.isnan(row[ratio]) else f"{centre} ({low} to {high})")
         share = row["p_direction"]
-        cells.append("" if math.isnan(share) else "> 0.999" if share > 0.9995 else f"{share:.3f}")
-        clear = not math.isnan(share) and row["lower"] * row["upper"] > 0
-        shown.add_row(*cells, style="bold" if clear else "")
-    return shown
+        of_direction.append("" if math.isnan(share) else "> 0.999" if share > 0.9995 else f"{share:.3f}")
+    if ratio:
+        found[f"{ratio.replace('_', ' ')} (95 %)"] = of_ratio
+    return found | {"P(dir.)": of_direction}
 
 
 def render_metrics(table: pd.DataFrame, title: str = "Held-out rows") -> Table:
@@ -98,7 +118,7 @@ def render_metrics(table: pd.DataFrame, title: str = "Held-out rows") -> Table:
         shown.add_column(headings.get(str(name), str(name)), justify="right")
     for client, row in table.iterrows():
         cells = [str(int(row["rows"])), *("" if math.isnan(v) else f"{v:.3f}" for v in row.drop("rows"))]
-        shown.add_row(str(client), *cells, style="bold" if client == ALL else "")
+        shown.add_row(escape(str(client)), *cells, style="bold" if client == ALL else "")
     return shown
 
 

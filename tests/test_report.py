@@ -100,3 +100,20 @@ def test_numbers_are_not_cut_off(result):
     assert "…" not in text
     row = coefficient_table(result).iloc[0]
     assert f"{row['odds_ratio']:.2f} ({row['odds_ratio_lower']:.2f} to {row['odds_ratio_upper']:.2f})" in text
+
+
+def test_square_brackets_are_no_markup():
+    import pyro
+    import pyro.distributions as dist
+
+    def two(x, y=None):
+        scale = torch.ones(x.shape[1])
+        first = pyro.sample("first", dist.Normal(0 * scale, scale).to_event(1))
+        second = pyro.sample("second", dist.Normal(0 * scale, scale).to_event(1))
+        with pyro.plate("rows", len(x)):
+            return pyro.sample("y", dist.Bernoulli(logits=x @ (first + second)), obs=y)
+
+    table = coefficient_table(pvi.fit(two, regression_data(), rounds=1, columns=COLUMNS))
+    text = rendered(render_coefficients(table), 100)
+    assert "first[age]" in text
+    assert "second[sex=f]" in text

@@ -30,4 +30,5 @@ def message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    notes = (f"({note})" for note in getattr(error, "__notes__", ()))
+    return " ".join([" ".join(str(error).split()) or type(error).__name__, *notes])

@@ -33,7 +33,7 @@ def fit(
     header: Annotated[bool, _option(TABLE, "Whether the first row names the columns.", "--header/--no-header")] = True,
     names: Annotated[Texts, _option(TABLE, "Names for the columns of files without a header, with commas.")] = None,
     separator: Annotated[
-        str | None, _option(TABLE, "The separator; found out where not given. ' ' is any blanks.")
+        str | None, _option(TABLE, "The separator; found out where not given. ' ' is any blanks, 'tab' a tab.")
     ] = None,
     na: Annotated[
         Texts, _option(TABLE, "Cells that mean missing, besides empty ones; repeat, or list with commas.")
@@ -94,6 +94,8 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
     values |= {key: split(values[key]) for key in LISTS if key in values}
     if "files" in values:
         values["files"] = tuple(str(path) for path in values["files"])
+    if values.get("separator") in ("\\t", "tab"):
+        values["separator"] = "\t"
     if "argument" in values:
         values["argument"] = tuple(values["argument"])
     if config is None:

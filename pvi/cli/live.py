@@ -33,11 +33,12 @@ def shown(console: Console, rounds: int) -> Iterator[Show]:
         width = len(str(rounds))
 
         def say(record: Round, heldout: float) -> None:
-            console.print(f"round {record.number:{width}}/{rounds}  {line(record, heldout)}", highlight=False)
+            text = f"round {record.number:{width}}/{rounds}  {line(record, heldout)}"
+            console.print(text, highlight=False, markup=False)
 
         yield say
         return
-    columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}"))
+    columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}", markup=False))
     with Progress(*columns, TimeRemainingColumn(compact=True), console=console) as bar:
         task = bar.add_task("", total=rounds)
         yield lambda record, heldout: bar.update(task, advance=1, description=line(record, heldout))

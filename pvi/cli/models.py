@@ -5,6 +5,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pvi.programs.names import bundled_models, resolve_model
@@ -19,7 +20,7 @@ def models() -> None:
     shown.add_column("arguments")
     for name, what in bundled_models().items():
         parameters = inspect.signature(resolve_model(name)).parameters.values()
-        shown.add_row(name, what, ", ".join(_argument(parameter) for parameter in parameters))
+        shown.add_row(name, escape(what), escape(", ".join(_argument(parameter) for parameter in parameters)))
     console.print(shown)
     console.print(
         "Choose with --model NAME, set numbers with --argument NAME=VALUE. A model of your own is a Pyro program in a "

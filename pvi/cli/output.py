@@ -2,13 +2,14 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from pvi.diagnostics import convergence, forest, to_netcdf
+from pvi.programs.batch import Batch
 from pvi.report import coefficient_table, history_frame
 from pvi.result import Result
 
@@ -26,7 +27,8 @@ WRITTEN = {
     "forest.png": "Coefficients with 95 % intervals.",
     "convergence.png": "ELBO by communications.",
 }
-NETCDF_DRAWS = 1000
+MOST_NUMBERS = 5_000_000
+"""Draws times rows that are held at a time: 40 MB."""
 
 
 def check_folder(folder: Path, overwrite: bool) -> bool:
@@ -70,4 +72,10 @@ def write(
     history.to_csv(folder / "history.csv", index=False)
     forest(result, folder / "forest.png")
     convergence(result, folder / "convergence.png", heldout if metrics is not None else None)
-    to_netcdf(result, folder / NETCDF, NETCDF_DRAWS, rows=rows)
+    to_netcdf(result, folder / NETCDF, draws_for(result.data) if rows else 1000, rows=rows)
+
+
+def draws_for(clients: Mapping[str, Batch]) -> int:
+    """As many posterior draws as these rows allow, 100 to 1,000."""
+    rows = sum(batch.num_rows for batch in clients.values())
+    return min(1000, max(100, MOST_NUMBERS // max(1, rows)))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -112,7 +113,8 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     extra = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
     settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
     output.write(folder, played.result, settings, played.heldout, metrics, rows)
-    console.print(f"\nWritten to {folder}/{' (the earlier run there was replaced)' if replaces else ''}:", style="bold")
+    replaced = " (the earlier run there was replaced)" if replaces else ""
+    console.print(f"\nWritten to {folder}/{replaced}:", style="bold", highlight=False, markup=False)
     files = Table.grid(padding=(0, 2))
     for name, what in output.WRITTEN.items():
         if (folder / name).exists():
@@ -131,7 +133,7 @@ def show_tables(tables: Tables, console: Console) -> None:
         shown.add_column(str(name), justify="right")
     for client, row in frame.iterrows():
         cells = [f"{value:.1%}" if key == "positives" else f"{value:g}" for key, value in row.items()]
-        shown.add_row(str(client), *cells)
+        shown.add_row(escape(str(client)), *cells)
     console.print(shown)
     for note in tables.notes:
         console.print(f"Note: {note}", style="dim", highlight=False, markup=False)
@@ -148,7 +150,7 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
     metrics = None
     holdout = with_arguments(tables.holdout, options.model_arguments())
     if holdout:
-        metrics = heldout_metrics(result, holdout)
+        metrics = heldout_metrics(result, holdout, output.draws_for(holdout))
         console.print()
         console.print(render_metrics(metrics))
     rounds = result.history
@@ -182,10 +184,12 @@ def explanations(options: FitOptions) -> list[str]:
 
 
 def _device(name: str) -> torch.device:
+    """The device of a name, tried out; raises ``ValueError`` where it cannot compute in double precision."""
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"--device {name!r} is no device; use cpu, cuda or cuda:0") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device {name}: no CUDA device is available here; leave --device out")
+        torch.ones(2, dtype=torch.float64, device=device).sum().item()
+    # torch raises AssertionError, RuntimeError, NotImplementedError or TypeError, each for another kind of absence.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"--device {name!r} cannot be used here ({reason}); try cpu, cuda or cuda:0") from error
     return device

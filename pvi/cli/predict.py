@@ -13,6 +13,7 @@ from rich.console import Console
 from pvi.checkpoint import CheckpointError, load
 from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, options_from, read_config
+from pvi.cli.output import MOST_NUMBERS, draws_for
 from pvi.data import Schema, read_frame
 from pvi.programs.batch import Batch
 from pvi.report import heldout_metrics, render_metrics
@@ -52,8 +53,13 @@ def predict(
             raise
         y = schema.encode_target(frame)
         arguments = options.model_arguments()
-        means = mean_draws(result, x, arguments, draws, seed)
-        table = prediction_table(means, "probability" if schema.target.task == "binary" else "mean", y)
+        name = "probability" if schema.target.task == "binary" else "mean"
+        # Same draws for each part of a long table, so the parts fit together.
+        parts = x.split(max(1, MOST_NUMBERS // draws))
+        table = pd.concat([prediction_table(mean_draws(result, part, arguments, draws, seed), name) for part in parts])
+        table.insert(0, "row", range(1, len(table) + 1))
+        if y is not None:
+            table["target"] = y.numpy()
         if out is None:
             table.to_csv(sys.stdout, index=False, float_format="%.6g")
             sys.stdout.flush()
@@ -64,7 +70,8 @@ def predict(
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
         if y is not None:
-            metrics = heldout_metrics(result, {file.name: Batch((x, y), arguments)}, draws, seed)
+            rows = {file.name: Batch((x, y), arguments)}
+            metrics = heldout_metrics(result, rows, min(draws, draws_for(rows)), seed)
             messages.print(render_metrics(metrics.head(1), "Against the target in the file"))
 
 
@@ -103,18 +110,8 @@ def mean_draws(result: Result, x: torch.Tensor, arguments: dict[str, Any], draws
     return torch.stack(each).double().cpu()
 
 
-def prediction_table(means: torch.Tensor, name: str, y: torch.Tensor | None) -> pd.DataFrame:
-    """One row a row of the file, counted from 1: the predictive mean, its posterior sd and 95 % interval."""
+def prediction_table(means: torch.Tensor, name: str) -> pd.DataFrame:
+    """The predictive mean of each row, its posterior sd and 95 % interval, from draws ``[draws, rows]``."""
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=means.dtype), 0)
-    table = pd.DataFrame(
-        {
-            "row": range(1, means.shape[1] + 1),
-            name: means.mean(0).numpy(),
-            "sd": means.std(0).numpy(),
-            "lower": low.numpy(),
-            "upper": high.numpy(),
-        }
-    )
-    if y is not None:
-        table["target"] = y.numpy()
-    return table
+    columns = {name: means.mean(0), "sd": means.std(0), "lower": low, "upper": high}
+    return pd.DataFrame({key: value.numpy() for key, value in columns.items()})

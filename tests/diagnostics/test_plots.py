@@ -6,8 +6,8 @@ from matplotlib.image import imread
 from small_results import constrained, logistic, regression_data
 
 import pvi
-from pvi.diagnostics import convergence, forest
-from pvi.diagnostics import plots as module
+from pvi.diagnostics import convergence, convergence_plot, forest, forest_plot
+from pvi.diagnostics.style import new_figure, short
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def ink(path):
 def drawn(monkeypatch):
     """The figures that were made."""
     figures = []
-    make = module._figure
-    monkeypatch.setattr(module, "_figure", lambda *size: figures.append(make(*size)) or figures[-1])
+    for module in (convergence_plot, forest_plot):
+        monkeypatch.setattr(module, "new_figure", lambda *size: figures.append(new_figure(*size)) or figures[-1])
     return figures
 
 
@@ -51,7 +51,7 @@ def test_forest_in_table_order(result, tmp_path, drawn):
 def test_forest_of_many_coefficients_shows_the_clearest(tmp_path, drawn):
     data = regression_data(columns=80)
     forest(pvi.fit("logistic_regression", data, rounds=1), tmp_path / "forest.png")
-    assert len(drawn[0].axes[0].get_yticklabels()) == module.MOST
+    assert len(drawn[0].axes[0].get_yticklabels()) == forest_plot.MOST
     assert "60 of 81" in drawn[0].get_suptitle()
 
 
@@ -98,3 +98,8 @@ def test_few_rounds(result, tmp_path, rounds):
     short = dataclasses.replace(result, history=result.history[:rounds])
     convergence(short, tmp_path / "c.png", [-0.5] * rounds)
     assert ink(tmp_path / "c.png") > 0.005
+
+
+def test_long_names_keep_their_ends():
+    assert short("age") == "age"
+    assert short("measurement of something in blood, 7", 20) == "measuremen… blood, 7"

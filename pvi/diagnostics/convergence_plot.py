@@ -1,0 +1,93 @@
+"""The way to convergence: ELBO, its distance to the last one, held-out log density."""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pvi.diagnostics.style import BLUE, DARK, DPI, GREY, GRID, ORANGE, RED, SMALL, hide, new_figure
+from pvi.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def convergence(result: Result, path: str | Path, heldout: Sequence[float] | None = None) -> None:
+    """ELBO against communications, its distance to the last one on a log axis, and held-out log density.
+
+    ``heldout`` has one number a round, nats a row. Rounds with a shortened step or a rejected update are marked.
+    """
+    rounds = result.history
+    sent = list(accumulate(record.communications for record in rounds))
+    elbo = [record.elbo for record in rounds]
+    shown = heldout is not None and any(math.isfinite(value) for value in heldout)
+    panels = 3 if shown else 2
+    figure = new_figure(3.9 * panels, 3.4)
+    axes = figure.subplots(1, panels)
+    error = [record.elbo_standard_error for record in rounds]
+    axes[0].errorbar(sent, elbo, error if any(error) else None, color=BLUE, marker="o", ms=3.5, lw=1.4)
+    axes[0].set_title("ELBO (nats)", fontsize=10, loc="left")
+    _late_range(axes[0], elbo, max(0.5, 4 * error[-1]))
+    axes[0].ticklabel_format(axis="y", useOffset=False)
+    gaps = [(x, elbo[-1] - value) for x, value in zip(sent[:-1], elbo[:-1], strict=True) if value != elbo[-1]]
+    below = [(x, gap) for x, gap in gaps if gap > 0]
+    above = [(x, -gap) for x, gap in gaps if gap < 0]
+    axes[1].plot([x for x, _ in gaps], [abs(gap) for _, gap in gaps], color=BLUE, lw=1.4)
+    axes[1].plot(*_columns(below), "o", ms=3.5, color=BLUE)
+    axes[1].plot(*_columns(above), "o", ms=4, mec=BLUE, mfc="white", label="above the last ELBO")
+    axes[1].set_title("distance to the last ELBO (nats)", fontsize=10, loc="left")
+    axes[1].set_xlim(axes[0].get_xlim())
+    if gaps:
+        axes[1].set_yscale("log")
+    else:
+        axes[1].text(0.5, 0.5, "one round only", transform=axes[1].transAxes, ha="center", color=GREY)
+        axes[1].set_yticks([])
+    if shown and heldout is not None:
+        axes[2].plot(sent[: len(heldout)], heldout, color=BLUE, marker="o", ms=3.5, lw=1.4)
+        axes[2].set_title("held-out log density (nats a row)", fontsize=10, loc="left")
+        _late_range(axes[2], list(heldout), 0.005)
+    _marks(axes[0], sent, result)
+    for panel in axes:
+        panel.set_xlabel("communications (messages)", fontsize=9)
+        panel.grid(color=GRID, lw=0.8)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.tick_params(labelsize=SMALL)
+        hide(panel, ("top", "right"))
+        if panel.get_legend_handles_labels()[0] and (panel is not axes[1] or above):
+            panel.legend(fontsize=8, frameon=False)
+    figure.savefig(path, dpi=DPI)
+
+
+def _marks(axes: "Axes", sent: list[int], result: Result) -> None:
+    points = list(zip(sent, result.history, strict=True))
+    short = [(x, record.elbo) for x, record in points if record.step_fraction < 1]
+    refused = [(x, record.elbo) for x, record in points if record.rejected]
+    if short:
+        axes.plot(*_columns(short), "v", ms=7, mec=ORANGE, mfc="none", mew=1.4, label="step shortened")
+    if refused:
+        axes.plot(*_columns(refused), "x", ms=7, color=RED, mew=1.6, label="an update rejected")
+
+
+def _late_range(axes: "Axes", values: list[float], least: float) -> None:
+    """Cut off early rounds that would squeeze the others into a line, and say what was cut.
+
+    Differences below ``least`` are not blown up.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return
+    late = finite[len(finite) // 2 :]
+    spread = max(max(late) - min(late), least)
+    floor = min(late) - 3 * spread
+    cut = sum(value < floor for value in finite) if len(finite) > 3 else 0
+    bottom, top = floor if cut else min(finite), max(finite)
+    middle, half = (bottom + top) / 2, max(top - bottom, least) / 2
+    axes.set_ylim(middle - 1.1 * half, middle + 1.1 * half)
+    if cut:
+        text = f"not shown: {cut} early round{'s' if cut > 1 else ''}, from {min(finite):.4g}"
+        axes.text(0.98, 0.03, text, transform=axes.transAxes, fontsize=8, color=DARK, ha="right")
+
+
+def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
