@@ -1,6 +1,8 @@
 import json
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 import xarray
@@ -138,3 +140,50 @@ def test_rows_can_be_left_out(result, tmp_path):
 def test_without_columns_the_dimension_has_the_site_s_name():
     result = pvi.fit("logistic_regression", list(regression_data().values()), rounds=1)
     assert to_datatree(result, num_samples=5)["posterior/weights"].dims == ("chain", "draw", "weights_dim_0")
+
+
+def transformed(x, y=None):
+    """What is observed is no argument of the model."""
+    weights = pyro.sample("weights", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        return pyro.sample("z", dist.Normal(x @ weights, 1.0), obs=None if y is None else 2 * y - 1)
+
+
+def subsampled(x, y=None):
+    weights = pyro.sample("weights", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
+    with pyro.plate("rows", len(x), subsample_size=4) as rows:
+        pyro.sample("y", dist.Normal(x[rows] @ weights, 1.0), obs=None if y is None else y[rows])
+
+
+def two_outcomes(x, y=None, size=None):
+    weights = pyro.sample("weights", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
+    mean = x @ weights
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        pyro.sample("size", dist.Normal(mean[:, None].expand(-1, 2), 1.0).to_event(1), obs=size)
+
+
+def short_fit(model, clients):
+    solver = pvi.solvers.SVI(steps=10, window=5)
+    return pvi.fit(model, clients, rounds=1, damping=0.1, solver=solver, columns=COLUMNS)
+
+
+def test_observations_that_are_no_argument_are_not_predicted():
+    tree = to_datatree(short_fit(transformed, regression_data()), num_samples=5)
+    assert "posterior_predictive" not in tree.children
+    assert set(np.unique(tree["observed_data/z"].values)) == {-1, 1}
+    assert tree["log_likelihood/z"].shape == (1, 5, ROWS)
+
+
+def test_models_that_draw_their_own_rows_have_no_row_groups():
+    tree = to_datatree(short_fit(subsampled, regression_data()), num_samples=5)
+    assert set(tree.children) == {"posterior", "prior", "sample_stats"}
+
+
+def test_two_observed_sites_of_different_shape():
+    clients = {name: {"x": x, "y": y, "size": torch.stack([y, -y], 1)} for name, (x, y) in regression_data().items()}
+    tree = to_datatree(short_fit(two_outcomes, clients), num_samples=5)
+    assert tree["observed_data/size"].dims == ("obs", "size_dim_0")
+    assert tree["posterior_predictive/size"].shape == (1, 5, ROWS, 2)
+    assert tree["log_likelihood/size"].dims == ("chain", "draw", "obs")
+    assert set(tree["constant_data"].data_vars) == {"x"}
