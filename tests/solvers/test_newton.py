@@ -237,3 +237,26 @@ def test_wide_priors_of_exponential_rates(scale, guide):
     covariance = "full" if guide else "diagonal"
     expected = global_vi(X.numpy(), outcomes("poisson").numpy(), "poisson", 0.0, scale**-2, covariance)
     np.testing.assert_allclose(problem.family.location(natural).numpy(), expected.mean, rtol=1e-5, atol=1e-6)
+
+
+def robust(likelihood):
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", likelihood(x @ weights), obs=y)
+
+    return model
+
+
+@pytest.mark.xfail(strict=True, reason="E[∂²log p] by autodiff misses the kink of |f - y|: the precision goes nowhere")
+def test_a_likelihood_with_a_kink():
+    problem, prior = problem_of(robust(lambda f: dist.Laplace(f, 0.5)), X, X @ TRUTH + 0.5 * normal(40, seed=4))
+    _, info = default_solver([problem]).solve(problem, prior.natural, prior.natural, 0)
+    assert info.converged, info
+
+
+@pytest.mark.xfail(strict=True, reason="quadrature under a wide start does not resolve a narrow likelihood")
+def test_a_narrow_likelihood_that_is_not_log_concave():
+    problem, prior = problem_of(robust(lambda f: dist.StudentT(4.0, f, 0.05)), X, X @ TRUTH + 0.05 * normal(40, seed=4))
+    _, info = Newton().solve(problem, prior.natural, prior.natural, 0)
+    assert info.converged, info
