@@ -1,0 +1,42 @@
+"""The same answers on a CUDA device as on the CPU."""
+
+import pytest
+import torch
+
+import pvi
+from pvi.models import logistic_regression
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+
+def data() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    y = (torch.rand(60, generator=generator, dtype=torch.float64) < torch.sigmoid(x[:, 0])).double()
+    return [(x[:30], y[:30]), (x[30:], y[30:])]
+
+
+@pytest.mark.parametrize("guide", [None, "full"])
+def test_newton_on_cuda_is_newton_on_the_cpu(guide):
+    cpu = pvi.fit(logistic_regression.model, data(), guide, damping=0.5, rounds=5)
+    cuda = pvi.fit(logistic_regression.model, data(), guide, damping=0.5, rounds=5, device="cuda")
+    assert cuda.posterior.natural.is_cuda
+    assert torch.allclose(cuda.posterior.natural.cpu(), cpu.posterior.natural, atol=1e-6)
+    assert cuda.predict(data()[0][0].cuda(), num_samples=10)["y"].is_cuda
+
+
+@pytest.mark.parametrize("solver", [pvi.solvers.SVI(steps=600), pvi.solvers.PyroSVI(steps=400)])
+def test_stochastic_solvers_run_on_cuda(solver):
+    exact = pvi.fit(logistic_regression.model, data(), damping=0.5, rounds=3)
+    cuda = pvi.fit(logistic_regression.model, data(), damping=0.5, rounds=3, solver=solver, device="cuda")
+    distance = (cuda.posterior.mean["weights"].cpu() - exact.posterior.mean["weights"]) / exact.posterior.sd["weights"]
+    assert distance.abs().max() < 0.5
+
+
+def test_a_saved_result_from_cuda_loads_on_the_cpu(tmp_path):
+    cuda = pvi.fit(logistic_regression.model, data(), rounds=1, device="cuda")
+    cuda.save(tmp_path / "run")
+    assert torch.equal(pvi.load(tmp_path / "run").posterior.natural, cuda.posterior.natural.cpu())
