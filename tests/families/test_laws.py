@@ -29,9 +29,9 @@ def of_size(cls, size):
     """The family of a class over vectors of a length, or None where the class is no such family."""
     try:
         family = cls(size)
-    except TypeError:
+        return family if isinstance(family, Family) else None
+    except TypeError:  # other arguments, or a property of a class that is no family fails on them
         return None
-    return family if isinstance(family, Family) else None
 
 
 def is_composite(cls):

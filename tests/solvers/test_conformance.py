@@ -18,8 +18,8 @@ from pvi.testing.solvers import check_pure, conjugate_problems
 PROBLEMS = conjugate_problems()
 
 SETTINGS = {
-    SVI: {"steps": 1500, "learning_rate": 0.1, "num_particles": 8, "window": 50},
-    PyroSVI: {"steps": 600, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.993})},
+    SVI: {"steps": 600, "learning_rate": 0.1, "num_particles": 8, "window": 30},
+    PyroSVI: {"steps": 400, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.99})},
 }
 
 
