@@ -1,8 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,48 +158,3 @@ def test_solvers_and_a_model_in_a_file(hospitals, tmp_path, call, solver):
     assert outcome.exit_code == 2
     assert "--model" in outcome.output
     assert call("predict", tmp_path / "run", hospitals[0], "--model", "logistic_regression").exit_code == 0
-
-
-COMMAND = (sys.executable, "-m", "pvi.cli")
-
-
-def test_the_command_of_the_documentation(data, tmp_path):
-    files = sorted(map(str, (data / "heart-disease").glob("processed.*.data")))
-    arguments = ["--no-header", "--na", "?", "--target", "13", "--positive", ">0", "--categorical", "2,6,10,12",
-                 "--missing", "indicator", "--schedule", "synchronous", "--damping", "0.5", "--rounds", "20",
-                 "--out", f"{tmp_path}/run/"]  # fmt: skip
-    environment = os.environ | {"COLUMNS": "80"}
-    outcome = subprocess.run(
-        [*COMMAND, "fit", *files, *arguments], capture_output=True, text=True, timeout=300, env=environment, check=False
-    )
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stderr == ""
-    assert "\x1b" not in outcome.stdout
-    assert max(map(len, outcome.stdout.splitlines())) <= 80
-    assert pvi.load(tmp_path / "run").elbo > -309
-    for name in ("cleveland", "hungarian", "switzerland", "va", "12 missing", "round 20/20"):
-        assert name in outcome.stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c(hospitals, tmp_path):
-    arguments = [
-        *COMMAND,
-        "fit",
-        *map(str, hospitals),
-        "--target",
-        "died",
-        "--rounds",
-        "100000",
-        "--out",
-        str(tmp_path),
-    ]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line.startswith("round      3/"):
-                process.send_signal(signal.SIGINT)
-                break
-        said = process.stdout.read()
-        assert process.wait(timeout=120) == 130, process.stderr.read()
-    assert "rounds were played" in " ".join(said.split())
-    assert len(pvi.load(tmp_path).history) >= 3
