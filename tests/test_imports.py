@@ -11,6 +11,7 @@ ROOT = Path(pvi.__file__).parent
 MODELS = ROOT.parent / "models"
 
 LAYERS = (
+    "quadrature",
     "families",
     "posterior",
     "factors",
