@@ -20,4 +20,4 @@ def model(x: Tensor, y: Tensor | None = None, exposure: Tensor | None = None, pr
     if exposure is not None:
         log_rate = log_rate + exposure.log()
     with pyro.plate("rows", x.shape[0]):
-        return pyro.sample("y", dist.Poisson(log_rate.exp()), obs=y)
+        return pyro.sample("y", dist.Poisson(log_rate.exp()), obs=None if y is None else y.to(x))

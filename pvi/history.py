@@ -30,6 +30,12 @@ class Round(NamedTuple):
     clients: dict[str, ClientInfo]
 
     @property
+    def unconverged(self) -> dict[str, str]:
+        """Clients whose local solve says that it ended before it converged, and what it says."""
+        solves = {name: info.solver for name, info in self.clients.items() if info.solver is not None}
+        return {name: solver.message for name, solver in solves.items() if not solver.converged}
+
+    @property
     def rejected(self) -> dict[str, str]:
         """Clients whose update was not used, and why."""
         return {name: info.rejected for name, info in self.clients.items() if info.rejected}

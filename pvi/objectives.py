@@ -12,11 +12,7 @@ from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
 from pvi.programs.linear_predictor import LinearPredictor, NotAffine
 from pvi.programs.program import Program, log_likelihood
-
-MAX_ELEMENTS = 4_000_000
-"""Numbers in one vmapped evaluation: bounds the memory of quadrature and Monte Carlo."""
-MAX_NODES, MAX_RANGE = 1024, 12.0
-"""Quadrature: nodes a row, and the range in standard deviations."""
+from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations
 
 
 class LocalProblem(NamedTuple):
@@ -34,14 +30,6 @@ class LocalProblem(NamedTuple):
         return self.approximation.family
 
 
-class RowExpectations(NamedTuple):
-    """E[log p(y_i | f_i)] and the expectations of its first two derivatives, each ``[n]``, in nats."""
-
-    value: Tensor
-    first: Tensor
-    second: Tensor
-
-
 class Estimate(NamedTuple):
     """A value in nats and its Monte Carlo standard error (0 where it is exact)."""
 
@@ -49,42 +37,11 @@ class Estimate(NamedTuple):
     standard_error: float
 
 
-def gaussian_quadrature(scale: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes z and weights of E[g(s z)], z ~ N(0, 1), good to about 1e-10 for log likelihoods of width one.
-
-    The trapezoidal rule: on an analytic g with singularities at distance a from the real line its error is
-    exp(-2π a / (s h)) (Trefethen and Weideman, 2014); a = π for the logistic function. Gauss-Hermite nodes are as good
-    for s up to 2, but at s = 10 it takes a thousand of them. The range grows with s for g as steep as exp.
-    """
-    step = min(0.5, 0.8 / max(scale, 1e-3))
-    reach = 8 + min(scale, MAX_RANGE - 8)
-    half = min(math.ceil(reach / step), MAX_NODES // 2)
-    nodes = torch.linspace(-reach, reach, 2 * half + 1, dtype=like.dtype, device=like.device)
-    return nodes, torch.softmax(-0.5 * nodes.square(), 0)
-
-
 def row_expectations(predictor: LinearPredictor, family: GaussianFamily, natural: Tensor) -> RowExpectations:
     """One-dimensional quadrature over each row's predictor f_i ~ N(A_i·m + c_i, A_i·Σ A_i)."""
     loc = predictor.design @ family.location(natural) + predictor.offset
     scale = family.predictor_variance(natural, predictor.design).sqrt()
-    nodes, weights = gaussian_quadrature(scale.max().item(), loc)
-    chunk = max(1, MAX_ELEMENTS // max(1, len(loc)))
-
-    # Rows are independent, so derivatives of the sum are the rows' own; one run of the program gives all three.
-    def value(f: Tensor) -> tuple[Tensor, Tensor]:
-        rows = predictor.log_prob(f)
-        return rows.sum(), rows
-
-    def slope(f: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        first, rows = torch.func.grad(value, has_aux=True)(f)
-        return first.sum(), (first, rows)
-
-    def at(node: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        second, (first, rows) = torch.func.grad(slope, has_aux=True)(loc + scale * node)
-        return rows, first, second
-
-    values, firsts, seconds = torch.func.vmap(at, chunk_size=chunk)(nodes)
-    return RowExpectations(weights @ values, weights @ firsts, weights @ seconds)
+    return expectations(predictor.log_prob, loc, scale, predictor.width)
 
 
 def expected_log_likelihood(

@@ -21,6 +21,8 @@ def describe(record: Round) -> str:
         parts.append(f", step shortened to {record.step_fraction:.2g}")
     if record.rejected:
         parts.append(f", rejected: {', '.join(record.rejected)}")
+    if record.unconverged:
+        parts.append(f", not converged: {', '.join(record.unconverged)}")
     return " ".join(parts).replace(" ,", ",")
 
 

@@ -95,6 +95,28 @@ def test_a_model_in_a_file(tmp_path):
     assert result.posterior.sd["mean"].item() == pytest.approx(precision**-0.5)
 
 
+def test_integer_and_boolean_outcomes_are_numbers(result):
+    for kind in (torch.long, torch.bool):
+        data = {name: (x, y.to(kind)) for name, (x, y) in clients().items()}
+        again = pvi.fit(logistic_regression.model, data, damping=0.5, rounds=8)
+        assert torch.equal(again.posterior.natural, result.posterior.natural)
+
+
+def test_threads_are_set_for_the_run_and_set_back():
+    seen, before = [], torch.get_num_threads()
+    for threads in (1, 2):
+        report = lambda record, q: seen.append(torch.get_num_threads())  # noqa: E731
+        pvi.fit(logistic_regression.model, clients(), rounds=1, threads=threads, progress=report)
+    assert seen == [1, 2]
+    assert torch.get_num_threads() == before
+
+
+def test_a_solve_that_did_not_converge_is_said():
+    result = pvi.fit(logistic_regression.model, clients(), solver=pvi.solvers.Newton(max_steps=1), rounds=1)
+    assert set(result.history[0].unconverged) == set(clients())
+    assert "not converged" in result.history[0].unconverged["site 0"]
+
+
 def test_one_client_is_global_vi():
     (data,) = clients(sizes=(60,)).values()
     result = pvi.fit(logistic_regression.model, [data], guide="full", damping=1.0, rounds=2)

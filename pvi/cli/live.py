@@ -23,6 +23,8 @@ def line(record: Round, heldout: float) -> str:
         parts.append(f"step × {record.step_fraction:.2g}")
     if record.rejected:
         parts.append(f"rejected {', '.join(record.rejected)}")
+    if record.unconverged:
+        parts.append(f"not converged {', '.join(record.unconverged)}")
     return "  ".join(parts)
 
 

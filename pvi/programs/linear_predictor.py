@@ -1,8 +1,8 @@
 """Recognise a generalised linear model by evaluating it: one predictor f = A x + c a row, and log p(y_i | f_i).
 
 Nothing is assumed about the program. What makes the exact one-dimensional expectations valid is checked numerically:
-f is affine in the unconstrained shared latents, the likelihood depends on them through f alone, and row i of the
-likelihood depends on f_i alone.
+f is affine in the unconstrained shared latents, the likelihood depends on them through f alone, row i of the likelihood
+depends on f_i alone, and it is smooth enough in f_i for quadrature.
 """
 
 from collections.abc import Callable
@@ -11,21 +11,28 @@ from typing import NamedTuple
 import torch
 from pyro import poutine
 from torch import Tensor
+from torch.distributions import constraints
 
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
 from pvi.programs.handlers import Predictor, Values
 from pvi.programs.program import Program, log_likelihood
+from pvi.quadrature import expectations
 
 MAX_SIZE = 1024
+MIN_WIDTH = 1 / 64
 
 
 class LinearPredictor(NamedTuple):
-    """f = design @ x + offset; ``log_prob`` maps f ``[n]`` to log p(y_i | f_i) ``[n]`` in nats, safe under ``vmap``."""
+    """f = design @ x + offset; ``log_prob`` maps f ``[n]`` to log p(y_i | f_i) ``[n]`` in nats, safe under ``vmap``.
+
+    ``width`` is the length over which log p varies, as quadrature needs to know it: 1 for the logistic function.
+    """
 
     design: Tensor
     offset: Tensor
     log_prob: Callable[[Tensor], Tensor]
+    width: float
 
 
 class NotAffine(NamedTuple):
@@ -53,7 +60,7 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
         return NotAffine(f"its predictor cannot be evaluated: {error}")
     if offset is None:
         return NotAffine(
-            "its observed site is not a Bernoulli, Binomial, Poisson, Normal, StudentT or Laplace and no "
+            "its observed site is not a Bernoulli, Binomial, Poisson, Normal or StudentT and no "
             'pyro.deterministic("linear_predictor", f) marks the predictor'
         )
     rows = offset.shape
@@ -64,8 +71,8 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
         return _row_log_prob(program, batch, x, f)
 
     design = torch.stack([_at(program, batch, row) - offset for row in torch.eye(size).to(zero)], 1)
-    predictor = LinearPredictor(design, offset, log_prob)
-    return _verify(program, batch, predictor, log_prob, generator) or predictor
+    predictor = LinearPredictor(design, offset, log_prob, 1.0)
+    return _verify(program, batch, predictor, log_prob, generator) or _resolve(program, batch, predictor)
 
 
 def _verify(
@@ -75,7 +82,7 @@ def _verify(
     log_prob: Callable[..., Tensor],
     generator: torch.Generator,
 ) -> NotAffine | None:
-    design, offset, _ = predictor
+    design, offset = predictor.design, predictor.offset
     tolerance = 1e4 * torch.finfo(offset.dtype).eps
 
     def random(n: int) -> Tensor:
@@ -103,6 +110,39 @@ def _verify(
     if not _close(true.sum(), log_likelihood(program, x, batch), tolerance * max(1.0, true.abs().sum().item())):
         return NotAffine("the likelihoods of its rows do not add up to its likelihood")
     return None
+
+
+def _resolve(program: Program, batch: Batch, predictor: LinearPredictor) -> LinearPredictor | NotAffine:
+    """The predictor with the largest width that resolves its likelihood, or the reason why there is none.
+
+    Around x = 0, and around the observations where they are real numbers (location families peak there), half the width
+    must give the same expectations, and E[∂²log p/∂f²] by autodiff must be what Stein's identity E[log p (z² - 1)] / s²
+    says: a kink hides from autodiff.
+    """
+    centres = [predictor.offset]
+    site = program.sites.observed[0]
+    if site.support is constraints.real and site.shape == predictor.offset.shape:
+        centres.append(_observed(program, batch))
+    tolerance = 1e-7 if predictor.offset.dtype == torch.float64 else 1e-3
+    one, width = torch.ones_like(predictor.offset), 1.0
+    coarse = [expectations(predictor.log_prob, centre, one, width) for centre in centres]
+    while width >= MIN_WIDTH:
+        fine = [expectations(predictor.log_prob, centre, one, width / 2) for centre in centres]
+        if all(
+            _close(rough.value, better.value, tolerance) and _close(rough.stein, rough.second, 100 * tolerance)
+            for rough, better in zip(coarse, fine, strict=True)
+        ):
+            return predictor._replace(width=width)
+        width, coarse = width / 2, fine
+    return NotAffine("its likelihood is too narrow, or not smooth enough, in the predictor for quadrature")
+
+
+def _observed(program: Program, batch: Batch) -> Tensor:
+    values = program.coordinates.constrain(torch.zeros(program.coordinates.size, dtype=batch.dtype))
+    with running(batch.dtype), Values(values):
+        trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
+    value: Tensor = trace.nodes[program.sites.observed[0].name]["value"]
+    return value
 
 
 def _close(first: Tensor, second: Tensor, tolerance: float) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from pvi.programs.batch import Batch
@@ -27,14 +28,15 @@ def expected_values(
 def pointwise(
     model: Callable[..., Any], observed: tuple[str, ...], draws: Mapping[str, Tensor], batch: Batch
 ) -> dict[str, Tensor]:
-    """log p(y_i | θ_s) in nats, {site: ``[draws, rows]``}."""
+    """log p(y_i | θ_s) in nats, {site: ``[draws, rows]``}, the model's own scales and masks included."""
     values: dict[str, list[Tensor]] = {name: [] for name in observed}
     for nodes, _ in _runs(model, draws, batch):
         for name in observed:
             node = nodes[name]
             if not node["is_observed"]:
                 raise ValueError(f"site {name!r} has no observations: pass the data with its targets")
-            values[name].append(node["fn"].log_prob(node["value"]))
+            log_prob = scale_and_mask(node["fn"].log_prob(node["value"]), node["scale"], node["mask"])
+            values[name].append(log_prob)
     return {name: torch.stack(value) for name, value in values.items()}
 
 

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from pvi.families import largest_step
-from pvi.objectives import LocalProblem, RowExpectations, regulariser, row_expectations
+from pvi.objectives import LocalProblem, regulariser, row_expectations
 from pvi.programs.linear_predictor import LinearPredictor
+from pvi.quadrature import RowExpectations
 from pvi.solvers.protocol import SolverInfo
 
 MAX_HALVINGS = 20

@@ -150,7 +150,6 @@ LIKELIHOODS = {
     "Poisson": lambda f: dist.Poisson(f.exp()),
     "Normal": lambda f: dist.Normal(f, 0.5),
     "StudentT": lambda f: dist.StudentT(3.0, f, 0.5),
-    "Laplace": lambda f: dist.Laplace(f, 0.5),
 }
 
 

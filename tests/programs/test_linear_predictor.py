@@ -40,7 +40,6 @@ LIKELIHOODS = {
     "Poisson": (lambda f: dist.Poisson(f.exp()), COUNTS),
     "Normal": (lambda f: dist.Normal(f, 0.5), REAL),
     "StudentT": (lambda f: dist.StudentT(3.0, f, 0.5), REAL),
-    "Laplace": (lambda f: dist.Laplace(f, 0.5), REAL),
 }
 
 
@@ -80,9 +79,9 @@ def probit(x, y):
 
 def cloglog(x, y):
     weights = pyro.sample("weights", dist.Normal(x.new_zeros(x.shape[1]), 1.0).to_event(1))
-    f = pyro.deterministic("linear_predictor", x @ weights + 0.1)
+    rate = pyro.deterministic("linear_predictor", x @ weights + 0.1).exp()
     with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Bernoulli(-torch.expm1(-f.exp())), obs=y)
+        pyro.sample("y", dist.Bernoulli(logits=rate + (-torch.expm1(-rate)).log()), obs=y)
 
 
 def gamma(x, y):
@@ -97,7 +96,7 @@ def gamma(x, y):
     ("model", "offset", "by_hand"),
     [
         (probit, 0.0, lambda f: dist.Bernoulli(torch.special.ndtr(f)).log_prob(BINARY)),
-        (cloglog, 0.1, lambda f: dist.Bernoulli(-torch.expm1(-f.exp())).log_prob(BINARY)),
+        (cloglog, 0.1, lambda f: torch.where(BINARY == 1, (-torch.expm1(-f.exp())).log(), -f.exp())),
         (gamma, 0.0, lambda f: dist.Gamma(2.0, 2.0 * (-f).exp()).log_prob(BINARY + 0.1)),
     ],
     ids=["probit", "cloglog", "gamma"],
@@ -243,3 +242,21 @@ def test_refused_for_subsampling_and_size():
 def test_a_scale_that_multiplies_the_predictor_is_refused():
     refused = found(unknown_noise, REAL)
     assert isinstance(refused, NotAffine)
+
+
+def marked(likelihood):
+    return glm(lambda f: likelihood(pyro.deterministic("linear_predictor", f)))
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
+def test_a_kink_is_refused_wherever_the_observations_lie(shift):
+    refused = found(marked(lambda f: dist.Laplace(f, 0.5)), X, REAL + shift)
+    assert isinstance(refused, NotAffine)
+    assert "not smooth" in refused.reason
+
+
+def test_a_narrow_likelihood_gets_more_nodes_or_is_refused():
+    widths = [found(glm(lambda f, s=s: dist.StudentT(4.0, f, s)), X, REAL + 50).width for s in (5.0, 0.5, 0.2)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[2] < widths[0]
+    assert isinstance(found(glm(lambda f: dist.StudentT(4.0, f, 0.001)), X, REAL), NotAffine)

@@ -24,7 +24,6 @@ LINKS: dict[type, Link] = {
     dist.Poisson: Link(lambda fn: fn.rate.log(), lambda fn, f: dist.Poisson(f.exp())),
     dist.Normal: Link(lambda fn: fn.loc, lambda fn, f: dist.Normal(f, fn.scale)),
     dist.StudentT: Link(lambda fn: fn.loc, lambda fn, f: dist.StudentT(fn.df, f, fn.scale)),
-    dist.Laplace: Link(lambda fn: fn.loc, lambda fn, f: dist.Laplace(f, fn.scale)),
 }
 
 
@@ -32,7 +31,7 @@ class Predictor(Messenger):
     """Finds the predictor of the observed site; with ``replacement`` the likelihood is evaluated there instead.
 
     A model marks its predictor with ``f = pyro.deterministic("linear_predictor", f)``; without a mark the location,
-    logits or log rate of the observed Bernoulli, Binomial, Poisson, Normal, Student or Laplace is taken. The
+    logits or log rate of the observed Bernoulli, Binomial, Poisson, Normal or Student is taken. The
     predictor found is left in ``found`` (``None`` where there is none).
 
     >>> import pyro, torch
