@@ -1,5 +1,6 @@
 """Tell the user what is happening while a run goes on."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,19 +12,19 @@ from pvi.posterior import Posterior
 Report = Callable[[Round, Posterior], None]
 
 
-def describe(record: Round) -> str:
-    """One line about a round."""
+def describe(record: Round, heldout: float = math.nan) -> str:
+    """What a round achieved in one line; ``heldout`` is a mean held-out log density, nats a row, where there is one."""
     parts = [f"ELBO {record.elbo:.3f}"]
     if record.elbo_standard_error:
-        parts.append(f"± {record.elbo_standard_error:.2g}")
-    parts.append(f"nats, max |Δη| {record.max_delta:.2g}")
+        parts[0] += f" ± {record.elbo_standard_error:.2g}"
+    if math.isfinite(heldout):
+        parts.append(f"held-out {heldout:.4f}")
     if record.step_fraction < 1:
-        parts.append(f", step shortened to {record.step_fraction:.2g}")
-    if record.rejected:
-        parts.append(f", rejected: {', '.join(record.rejected)}")
-    if record.unconverged:
-        parts.append(f", not converged: {', '.join(record.unconverged)}")
-    return " ".join(parts).replace(" ,", ",")
+        parts.append(f"step × {record.step_fraction:.2g}")
+    for label, clients in (("rejected", record.rejected), ("not converged", record.unconverged)):
+        if clients:
+            parts.append(f"{label}: {', '.join(clients)}")
+    return "  ".join(parts)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def pvi_data() -> Path:
     """The folder of data files; skips the calling test where PVI_DATA is unset."""
     folder = os.environ.get("PVI_DATA")
     if not folder:
-        pytest.skip("PVI_DATA names no folder of data sets")
+        pytest.skip("the environment variable PVI_DATA does not name a folder with the real data sets")
     return Path(folder)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -39,18 +39,25 @@ class Request:
             raise TableError(f"fit_rows is 'training' or 'all', not {self.fit_rows!r}")
 
 
-def build(
+class Prepared(NamedTuple):
+    """Checked frames without left-out columns, the choices and the target by name, columns left out, and notes."""
+
+    frames: dict[str, pd.DataFrame]
+    choices: Choices
+    target: str
+    drop: tuple[str, ...]
+    gaps: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def prepare(
     frames: Mapping[str, pd.DataFrame],
     request: Request,
     choices: Choices,
     options: ReadOptions,
-    *,
-    ignored: tuple[str, ...] = (),
-) -> Tables:
-    """Tables from tidy frames (see `tidy`) whose index numbers the rows in messages.
-
-    `ignored` are columns that named the clients. Names in `choices` may be positions here. Raises `TableError`.
-    """
+    ignored: tuple[str, ...],
+) -> Prepared:
+    """Resolve every name, check that all clients have the same columns, deal with missing cells."""
     if not frames:
         raise TableError("no clients: give at least one table")
     for client, frame in frames.items():
@@ -65,10 +72,12 @@ def build(
     drop = (*resolved(request.drop, "drop"), *ignored)
     if target in drop:
         raise TableError(f"the target {target!r} is among the columns to leave out (drop, or the clients' names)")
-    numeric = resolved(choices.numeric, "numeric")
-    categorical = resolved(choices.categorical, "categorical")
-    boolean = resolved(choices.boolean, "boolean")
-    choices = replace(choices, numeric=numeric, categorical=categorical, boolean=boolean)
+    choices = replace(
+        choices,
+        numeric=resolved(choices.numeric, "numeric"),
+        categorical=resolved(choices.categorical, "categorical"),
+        boolean=resolved(choices.boolean, "boolean"),
+    )
     kept = {client: frame.drop(columns=list(drop), errors="ignore") for client, frame in frames.items()}
     check_same_columns({client: list(frame.columns) for client, frame in kept.items()})
     order = [name for name in names if name not in drop]
@@ -77,7 +86,22 @@ def build(
         raise TableError(f"no feature is left beside the target {target!r}")
     gaps = {client: int(frame.drop(columns=target).isna().sum().sum()) for client, frame in kept.items()}
     kept, lost = handle_missing(kept, choices.missing)
+    return Prepared(kept, choices, target, drop, gaps, tuple(lost))
 
+
+def build(
+    frames: Mapping[str, pd.DataFrame],
+    request: Request,
+    choices: Choices,
+    options: ReadOptions,
+    *,
+    ignored: tuple[str, ...] = (),
+) -> Tables:
+    """Tables from tidy frames (see `tidy`) whose index numbers the rows in messages.
+
+    `ignored` are columns that named the clients. Names in `choices` may be positions here. Raises `TableError`.
+    """
+    kept, choices, target, drop, gaps, lost = prepare(frames, request, choices, options, ignored)
     masks = {
         client: held_out(len(frame), request.holdout, seed=request.seed, client=client)
         for client, frame in kept.items()
@@ -87,8 +111,8 @@ def build(
     statistics = {
         client: client_statistics(
             frame,
-            categorical={*categorical, *boolean} - {target},
-            numeric=set(numeric) - {target},
+            categorical={str(name) for name in (*choices.categorical, *choices.boolean)} - {target},
+            numeric={str(name) for name in choices.numeric} - {target},
             client=client,
         )
         for client, frame in fitted.items()

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +42,3 @@ def run_folder(hospitals, tmp_path_factory) -> Path:
     outcome = CliRunner().invoke(app, arguments, env={"NO_COLOR": "1", "COLUMNS": "80"})
     assert outcome.exit_code == 0, outcome.output
     return folder
-
-
-@pytest.fixture
-def data() -> Path:
-    folder = os.environ.get("PVI_DATA")
-    if not folder:
-        pytest.skip("the environment variable PVI_DATA does not name a folder with the real data sets")
-    return Path(folder)

@@ -1,16 +1,7 @@
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture
-def data() -> Path:
-    folder = os.environ.get("PVI_DATA")
-    if not folder:
-        pytest.skip("the environment variable PVI_DATA does not name a folder with the real data sets")
-    return Path(folder)
 
 
 @pytest.fixture
