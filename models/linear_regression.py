@@ -16,5 +16,6 @@ def model(x: Tensor, y: Tensor | None = None, prior_scale: float = 1.0, noise_sc
     scale = torch.full((x.shape[-1],), prior_scale, dtype=x.dtype, device=x.device)
     weights = pyro.sample("weights", dist.Normal(torch.zeros_like(scale), scale).to_event(1))
     bias = pyro.sample("bias", dist.Normal(x.new_tensor(0.0), x.new_tensor(prior_scale)))
+    observed = None if y is None else y.to(x)  # counts and labels are often integers
     with pyro.plate("rows", x.shape[0]):
-        return pyro.sample("y", dist.Normal(x @ weights + bias, x.new_tensor(noise_scale)), obs=None if y is None else y.to(x))
+        return pyro.sample("y", dist.Normal(x @ weights + bias, x.new_tensor(noise_scale)), obs=observed)

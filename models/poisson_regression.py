@@ -19,5 +19,6 @@ def model(x: Tensor, y: Tensor | None = None, exposure: Tensor | None = None, pr
     log_rate = x @ weights + bias
     if exposure is not None:
         log_rate = log_rate + exposure.log()
+    observed = None if y is None else y.to(x)  # counts and labels are often integers
     with pyro.plate("rows", x.shape[0]):
-        return pyro.sample("y", dist.Poisson(log_rate.exp()), obs=None if y is None else y.to(x))
+        return pyro.sample("y", dist.Poisson(log_rate.exp()), obs=observed)
