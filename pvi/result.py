@@ -64,6 +64,14 @@ class Result:
 
         For a Bernoulli site that is the predictive probability, with far less noise than draws of y.
         """
+        draws = self.mean_draws(*args, num_samples=num_samples, seed=seed, **kwargs)
+        return {name: value.mean(0) for name, value in draws.items()}
+
+    def mean_draws(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+        """E[y | data, θ_s] at posterior draws θ_s by observed site, ``[num_samples, rows, ...]``.
+
+        Their spread says how well the mean is known; it holds no noise of y.
+        """
         model, batch = self._model(), self._batch(args, kwargs)
         return expected_values(model, self.observed, self._draws(num_samples, seed), batch)
 

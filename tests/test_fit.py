@@ -242,6 +242,9 @@ def test_prediction(result):
     probability = result.predict_mean(x)["y"]
     error = (probability * (1 - probability) / 4000).sqrt()
     assert ((draws.mean(0) - probability).abs() / error).max() < 5
+    spread = result.mean_draws(x, num_samples=200)["y"]
+    assert spread.shape == (200, 30)
+    assert (spread.std(0) > 0).all()
     density = result.log_predictive_density(x, y)["y"]
     observed = torch.where(y == 1, probability, 1 - probability).log()
     assert density.numpy() == pytest.approx(observed.numpy(), abs=1e-9)

@@ -66,8 +66,9 @@ def fit(
     out: Annotated[Path, _option(RUN, "The folder for the results.")] = Path("run"),
     overwrite: Annotated[bool, _option(RUN, "Write into a folder that holds other things too.", "--overwrite")] = False,
     rows: Annotated[
-        bool, _option(RUN, "Whether posterior.nc may hold the clients' rows (for ArviZ).", "--rows-in-netcdf/--no-rows")
-    ] = True,
+        bool,
+        _option(RUN, "Whether posterior.nc holds the clients' rows (ArviZ's loo needs them).", "--rows/--no-rows"),
+    ] = False,
     config: Annotated[Path | None, _option(RUN, "A config.json to repeat; options given besides win.")] = None,
     debug: Annotated[bool, _option(RUN, "Show the traceback of an error.", "--debug")] = False,
 ) -> None:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import torch
@@ -56,7 +56,9 @@ def predict(
         name = "probability" if schema.target.task == "binary" else "mean"
         # Same draws for each part of a long table, so the parts fit together.
         parts = x.split(max(1, MOST_NUMBERS // draws))
-        table = pd.concat([prediction_table(mean_draws(result, part, arguments, draws, seed), name) for part in parts])
+        site = result.observed[0]
+        means = [result.mean_draws(part, num_samples=draws, seed=seed, **arguments)[site] for part in parts]
+        table = pd.concat([prediction_table(mean.double().cpu(), name) for mean in means])
         table.insert(0, "row", range(1, len(table) + 1))
         if y is not None:
             table["target"] = y.numpy()
@@ -97,17 +99,6 @@ def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, Fi
             f"{folder}: its model {result.model_name!r} is not found from here; name it with --model file.py:attribute"
         )
     return result, schema, options
-
-
-def mean_draws(result: Result, x: torch.Tensor, arguments: dict[str, Any], draws: int, seed: int) -> torch.Tensor:
-    """E[y | x, θ_s] at independent posterior draws, ``[draws, rows]``; the first observed site's."""
-    site = result.observed[0]
-    # One draw a call: predict_mean averages over its draws, and their spread is wanted here.
-    each = [
-        result.predict_mean(x, num_samples=1, seed=seed * 1_000_003 + index, **arguments)[site]
-        for index in range(draws)
-    ]
-    return torch.stack(each).double().cpu()
 
 
 def prediction_table(means: torch.Tensor, name: str) -> pd.DataFrame:

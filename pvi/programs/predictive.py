@@ -16,13 +16,12 @@ from pvi.programs.handlers import Values
 def expected_values(
     model: Callable[..., Any], observed: tuple[str, ...], draws: Mapping[str, Tensor], batch: Batch
 ) -> dict[str, Tensor]:
-    """Mean over the draws of the observed distributions' means, {site: ``[rows, ...]``}."""
-    total: dict[str, Tensor] = {}
-    for nodes, count in _runs(model, draws, batch):
+    """The observed distributions' means at each draw, {site: ``[draws, rows, ...]``}."""
+    values: dict[str, list[Tensor]] = {name: [] for name in observed}
+    for nodes in _runs(model, draws, batch):
         for name in observed:
-            mean = nodes[name]["fn"].mean / count
-            total[name] = total[name] + mean if name in total else mean
-    return total
+            values[name].append(nodes[name]["fn"].mean)
+    return {name: torch.stack(value) for name, value in values.items()}
 
 
 def pointwise(
@@ -30,7 +29,7 @@ def pointwise(
 ) -> dict[str, Tensor]:
     """log p(y_i | θ_s) in nats, {site: ``[draws, rows]``}, the model's own scales and masks included."""
     values: dict[str, list[Tensor]] = {name: [] for name in observed}
-    for nodes, _ in _runs(model, draws, batch):
+    for nodes in _runs(model, draws, batch):
         for name in observed:
             node = nodes[name]
             if not node["is_observed"]:
@@ -46,4 +45,4 @@ def _runs(model: Callable[..., Any], draws: Mapping[str, Tensor], batch: Batch) 
     with running(dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
         for index in range(count):
             with Values({name: value[index] for name, value in draws.items()}):
-                yield poutine.trace(model).get_trace(*batch.args, **batch.kwargs).nodes, count
+                yield poutine.trace(model).get_trace(*batch.args, **batch.kwargs).nodes

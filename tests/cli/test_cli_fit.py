@@ -28,7 +28,7 @@ def test_all_files_are_written(run_folder):
     heldout = pd.read_csv(run_folder / "heldout.csv", index_col="client")
     assert list(heldout["rows"]) == [12, 16, 28]
     with xarray.open_datatree(run_folder / "posterior.nc", engine="h5netcdf") as tree:
-        assert set(tree["observed_data/y"].client.values) == {"north", "south"}
+        assert set(tree.children) == {"posterior", "prior", "sample_stats"}
 
 
 def test_what_is_said(hospitals, tmp_path, call):
@@ -117,13 +117,14 @@ def test_an_interrupt_before_the_first_round(hospitals, tmp_path, call, monkeypa
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_no_holdout_no_rows(hospitals, tmp_path, call):
-    outcome = call("fit", *hospitals, *OPTIONS, "--rounds", 1, "--holdout", 0, "--no-rows", "--out", tmp_path / "run")
+def test_no_holdout_but_rows_in_the_netcdf_file(hospitals, tmp_path, call):
+    outcome = call("fit", *hospitals, *OPTIONS, "--rounds", 1, "--holdout", 0, "--rows", "--out", tmp_path / "run")
     assert outcome.exit_code == 0, outcome.output
     assert "Held-out" not in outcome.output
     assert not (tmp_path / "run/heldout.csv").exists()
     with xarray.open_datatree(tmp_path / "run/posterior.nc", engine="h5netcdf") as tree:
-        assert "observed_data" not in tree.children
+        assert set(tree["observed_data/y"].client.values) == {"north", "south"}
+    assert "Holds the clients' rows" in " ".join(outcome.output.split())
 
 
 def test_one_file_by_column_numeric_target_and_arguments(hospitals, tmp_path, call):
