@@ -14,6 +14,7 @@ from pvi.executors import Executor, Task
 from pvi.families import kl
 from pvi.history import Round
 from pvi.objectives import LocalProblem, expected_log_likelihood
+from pvi.posterior import Posterior
 from pvi.problem import Problem
 from pvi.schedules import Collect, Dispatch, Schedule
 from pvi.server import ServerState
@@ -21,11 +22,12 @@ from pvi.solvers import Solver
 
 
 class RunState(NamedTuple):
-    """Everything that changes from round to round."""
+    """Everything that changes from round to round; ``sent`` holds the q that clients still work on."""
 
     server: ServerState
     clients: dict[str, ClientState]
     history: tuple[Round, ...]
+    sent: dict[str, Posterior]
 
 
 class Plan(NamedTuple):
@@ -45,17 +47,20 @@ def play_round(plan: Plan, state: RunState) -> RunState:
     began = time.perf_counter()
     server, clients = state.server, dict(state.clients)
     names = tuple(clients)
-    sent: dict[str, ServerState] = {}
+    sent = dict(state.sent)
     infos: dict[str, ClientInfo] = {}
     fraction, moved, messages, size = 1.0, 0.0, 0, 0
     for event in plan.schedule.events(names, len(state.history)):
         match event:
             case Dispatch(dispatched):
-                sent |= dict.fromkeys(dispatched, server)
+                sent |= dict.fromkeys(dispatched, server.posterior)
             case Collect(collected):
-                tasks = [
-                    Task(clients[name], plan.problem.clients[name], sent.pop(name).posterior) for name in collected
-                ]
+                absent = [name for name in collected if name not in sent]
+                if absent:
+                    raise ValueError(
+                        f"schedule {plan.schedule.name!r} collects {absent}, which hold no q: dispatch first"
+                    )
+                tasks = [Task(clients[name], plan.problem.clients[name], sent.pop(name)) for name in collected]
                 answers = plan.executor.run(tasks, plan.algorithm, plan.solver, plan.damping)
                 updates = [answer.update for answer in answers if answer.update is not None]
                 server, info = server_module.step(server, updates, plan.algorithm.aggregate)
@@ -81,7 +86,7 @@ def play_round(plan: Plan, state: RunState) -> RunState:
         drift=server_module.drift(server, [client.factor for client in clients.values()]),
         clients=infos,
     )
-    return RunState(server, clients, (*state.history, record))
+    return RunState(server, clients, (*state.history, record), sent)
 
 
 def _free_energy(clients: Mapping[str, LocalProblem], server: ServerState) -> tuple[dict[str, float], float, float]:

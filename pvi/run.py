@@ -105,16 +105,19 @@ def start(
         raise ValueError(f"damping must lie in (0, 1], got {damping!r}; 1 is undamped")
     if not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds must be a whole number, at least 1, got {rounds!r}")
+    where = torch.device(device)
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(device)!r}: torch finds no CUDA device here; use device='cpu'")
     chosen = resolve_algorithm(algorithm), resolve_schedule(schedule)
     runner = resolve_executor(executor)
-    problem = build_problem(model, clients, guide, torch.device(device), dtype)
+    problem = build_problem(model, clients, guide, where, dtype)
     local = solver if solver is not None else default_solver(list(problem.clients.values()))
     plan = Plan(problem, *chosen, local, runner, float(damping), seed)
     states = {
         name: clients_module.init(part, problem.prior.natural, 1_000_003 * (seed * 10_007 + index))
         for index, (name, part) in enumerate(problem.clients.items())
     }
-    return plan, RunState(server_module.init(problem.prior), states, ())
+    return plan, RunState(server_module.init(problem.prior), states, (), {})
 
 
 def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:

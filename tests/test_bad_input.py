@@ -150,6 +150,21 @@ def test_rounds_that_are_not_a_positive_number(rounds):
     refuses("rounds must be", rounds=rounds)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there():
+    refuses("no CUDA device", device="cuda")
+
+
+def test_a_schedule_that_collects_what_it_never_sent():
+    class Hasty:
+        name = "hasty"
+
+        def events(self, clients, round_index):
+            yield pvi.schedules.Collect(tuple(clients))
+
+    refuses("'hasty' collects.*dispatch first", schedule=Hasty())
+
+
 @pytest.mark.parametrize("option", ["algorithm", "schedule", "executor", "guide"])
 def test_unknown_names_list_the_known_ones(option):
     refuses(f"unknown {option} 'nonsense'", **{option: "nonsense"})

@@ -155,6 +155,28 @@ def test_sequential_counts_a_pass_as_a_round():
     assert result.elbo == pytest.approx(synchronous.elbo, abs=1e-4)
 
 
+def test_a_client_may_answer_in_a_later_round_than_it_was_asked():
+    """The change of a late client is applied to the newest q: factors still sum to the posterior."""
+
+    class Late:
+        name = "late"
+
+        def events(self, clients, round_index):
+            first, *others = clients
+            if round_index % 2 == 0:
+                yield pvi.schedules.Dispatch((first,))
+            yield pvi.schedules.Dispatch(tuple(others))
+            yield pvi.schedules.Collect(tuple(others))
+            if round_index % 2 == 1:
+                yield pvi.schedules.Collect((first,))
+
+    late = pvi.fit(logistic_regression.model, clients(), schedule=Late(), damping=0.5, rounds=40)
+    assert [record.communications for record in late.history[:2]] == [4, 6]
+    assert late.history[-1].drift < 1e-10
+    prompt = pvi.fit(logistic_regression.model, clients(), damping=0.5, rounds=40)
+    assert late.elbo == pytest.approx(prompt.elbo, abs=1e-3)
+
+
 def test_the_same_seed_gives_the_same_bits_and_leaves_global_state_alone():
     solver = pvi.solvers.SVI(steps=60, window=20)
     torch.manual_seed(7)

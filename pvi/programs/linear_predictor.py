@@ -121,8 +121,11 @@ def _resolve(program: Program, batch: Batch, predictor: LinearPredictor) -> Line
     """
     centres = [predictor.offset]
     site = program.sites.observed[0]
-    if site.support is constraints.real and site.shape == predictor.offset.shape:
-        centres.append(_observed(program, batch))
+    support = site.support
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if support is constraints.real and site.shape == predictor.offset.shape:
+        centres.append(_observed(program, batch, predictor.offset))
     tolerance = 1e-7 if predictor.offset.dtype == torch.float64 else 1e-3
     one, width = torch.ones_like(predictor.offset), 1.0
     coarse = [expectations(predictor.log_prob, centre, one, width) for centre in centres]
@@ -137,9 +140,9 @@ def _resolve(program: Program, batch: Batch, predictor: LinearPredictor) -> Line
     return NotAffine("its likelihood is too narrow, or not smooth enough, in the predictor for quadrature")
 
 
-def _observed(program: Program, batch: Batch) -> Tensor:
-    values = program.coordinates.constrain(torch.zeros(program.coordinates.size, dtype=batch.dtype))
-    with running(batch.dtype), Values(values):
+def _observed(program: Program, batch: Batch, like: Tensor) -> Tensor:
+    values = program.coordinates.constrain(like.new_zeros(program.coordinates.size))
+    with running(like.dtype), Values(values):
         trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
     value: Tensor = trace.nodes[program.sites.observed[0].name]["value"]
     return value
