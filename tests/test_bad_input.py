@@ -58,6 +58,22 @@ def test_a_target_with_three_values_names_client_site_and_row():
     refuses("client 'b'.*'y'.*Bernoulli.*2.0 at row 7", clients={"a": data(), "b": (x, y)})
 
 
+def test_outcomes_of_shape_n_1_are_not_broadcast():
+    x, y = data()
+    refuses(
+        r"client 'b'.*'y' has a value of shape \(20, 1\).*shape \(20,\)", clients={"a": data(), "b": (x, y[:, None])}
+    )
+
+
+def test_predictors_of_shape_n_1_are_not_broadcast():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2, 1), 1.0).to_event(2))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    refuses(r"'y' has a value of shape \(20,\) under a distribution of shape \(20, 20\)", model=model)
+
+
 def test_a_model_that_observes_nothing():
     def model(x, y):
         pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))

@@ -144,6 +144,12 @@ def _check_site(name: str, node: Any, client: str) -> None:
         return
     if node["infer"].get("is_auxiliary"):
         return
+    expected = (*fn.batch_shape, *fn.event_shape)
+    if tuple(value.shape) != tuple(expected):
+        raise ProgramError(
+            f"client {client!r}: observed site {name!r} has a value of shape {tuple(value.shape)} under a distribution "
+            f"of shape {tuple(expected)}; they would be broadcast against each other. One outcome a row is (rows,)"
+        )
     ok = fn.support.check(value)
     if not bool(ok.all()):
         first = (~ok).nonzero()[0].tolist() if ok.ndim else []
