@@ -21,11 +21,12 @@ class CavityPrior(Messenger):
 
     >>> import pyro, torch
     >>> from pvi.families import Coordinates, site_coordinates
+    >>> from pvi.programs.handlers import Values
     >>> def model():
     ...     return pyro.sample("z", dist.Normal(0.0, 1.0))
     >>> coordinates = Coordinates((site_coordinates("z", (), constraints.real),))
     >>> with CavityPrior(coordinates, lambda x: -3 * x.sum()):
-    ...     trace = pyro.poutine.trace(pyro.poutine.condition(model, {"z": torch.tensor(2.0)})).get_trace()
+    ...     trace = pyro.poutine.trace(Values({"z": torch.tensor(2.0)})(model)).get_trace()
     >>> trace.log_prob_sum()
     tensor(-6.)
     """
