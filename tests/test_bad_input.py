@@ -119,6 +119,11 @@ def test_an_autoguide_is_pointed_to_its_equal():
     refuses("guide=None is AutoNormal", guide=autoguide, error=pvi.ProgramError)
 
 
+def test_a_full_covariance_that_does_not_fit():
+    clients = {"a": (torch.zeros(3, 9000), torch.zeros(3))}
+    refuses("full covariance over 9001 reals", clients=clients, guide="full", error=pvi.ProgramError)
+
+
 def test_a_discrete_latent():
     def model(x, y):
         z = pyro.sample("z", dist.Bernoulli(0.5))

@@ -16,6 +16,10 @@ from pvi.programs.recover import recover
 from pvi.programs.sites import ProgramError, Site, is_random
 
 
+MAX_FULL = 8192
+"""The largest full covariance: half a gigabyte a copy in double precision."""
+
+
 @dataclass(frozen=True)
 class MeanField:
     """Every shared site a diagonal Gaussian in its unconstrained space."""
@@ -68,6 +72,11 @@ def _grouped(groups: tuple[tuple[str, ...], ...], shared: tuple[Site, ...], full
     members: list[Family] = []
     for group in groups:
         size = sum(by_name[name].size for name in group)
+        if (full or len(group) > 1) and size > MAX_FULL:
+            raise ProgramError(
+                f"a full covariance over {size} reals (sites {list(group)}) needs {8 * size**2 / 1e9:.0f} GB a copy; "
+                "use guide=None (mean field), or pvi.FullCovariance over smaller groups"
+            )
         members.append(FullGaussian(size) if full or len(group) > 1 else DiagonalGaussian(size))
     coordinates = Coordinates(tuple(by_name[name] for group in groups for name in group))
     return Approximation(Product(tuple("+".join(group) for group in groups), tuple(members)), coordinates, None)
