@@ -15,7 +15,6 @@ from pvi.programs.context import running
 from pvi.programs.recover import recover
 from pvi.programs.sites import ProgramError, Site, is_random
 
-
 MAX_FULL = 8192
 """The largest full covariance: half a gigabyte a copy in double precision."""
 
