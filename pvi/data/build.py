@@ -14,7 +14,7 @@ from pvi.data.rows import handle_missing, held_out
 from pvi.data.schema import Schema, encode_rows, encode_target
 from pvi.data.statistics import ColumnStatistics, client_statistics, merge
 from pvi.data.tables import Pair, Tables
-from pvi.data.target import Task, target_rule
+from pvi.data.target import Task, positive_note, target_rule
 
 Name = str | int
 FitRows = Literal["training", "all"]
@@ -138,7 +138,11 @@ def build(
             encode_rows(schema, test, client=client, unseen=unseen),
             encode_target(rule, test, client=client),
         )
-    notes = (*lost, *notes, *unseen, *_target_notes(target, request.task, training, seen))
+    # Counts over all rows, held out or not: every client has them anyway.
+    whole = merge(client_statistics(frame[[target]], client=name).columns[target] for name, frame in kept.items())
+    chosen = positive_note(rule, whole, request.positive)
+    target_notes = [*([chosen] if chosen else []), *_target_notes(target, request.task, training, seen)]
+    notes = (*lost, *notes, *unseen, *target_notes)
     return Tables(training, holdout, features, target, schema, notes, gaps)
 
 

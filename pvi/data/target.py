@@ -8,6 +8,7 @@ import numpy as np
 
 from pvi.data.cells import Cells, number
 from pvi.data.errors import TableError, listed, place
+from pvi.data.kinds import ordered_levels
 from pvi.data.statistics import ColumnStatistics
 
 Task = Literal["binary", "numeric"]
@@ -78,6 +79,22 @@ def _positive_rule(column: str, seen: ColumnStatistics, positive: str, is_number
     if positive not in seen.levels:
         raise TableError(f"{where}no cell is {positive!r}; the values are {values}")
     return TargetRule(column, "binary", operator if parts else "==", positive)
+
+
+def positive_note(rule: TargetRule, seen: ColumnStatistics, positive: object) -> str:
+    """A sentence on what a literal `positive` made of three or more values; "" where there is nothing to say."""
+    if positive is None or rule.operator != "==" or str(positive).strip().startswith("==") or rule.value is None:
+        return ""
+    if seen.levels is None:
+        return f"Target {rule.column!r}: {rule.value!r} counts as positive, all its other values as negative."
+    levels, by_value = ordered_levels(seen.levels)
+    chosen = [name for name in levels if (number(name) if by_value else name) == rule.value]
+    if len(levels) < 3 or not chosen:
+        return ""
+    said = sorted(levels, key=lambda name: -levels[name])
+    counts = {name: f"{name if by_value else repr(name)} ({levels[name]})" for name in said}
+    others = listed((counts[name] for name in said if name not in chosen), 20)
+    return f"Target {rule.column!r}: {counts[chosen[0]]} counts as positive, all other values as negative: {others}."
 
 
 def apply_rule(rule: TargetRule, column: Cells, *, rows: np.ndarray, client: str = "") -> np.ndarray:

@@ -98,3 +98,21 @@ def test_a_gap_in_the_target_names_the_row() -> None:
     with pytest.raises(data.TableError, match="client 'a', column 'y', row 3: the target is missing"):
         target([0, 1, None, 1], missing="mean")
     assert target([0, 1, None, 1], missing="drop") == [0, 1, 1]
+
+
+def notes(values: dict[str, list[object]], positive: object) -> list[str]:
+    frames = {client: pd.DataFrame({"x": range(len(cells)), "y": cells}) for client, cells in values.items()}
+    found = data.tables_from_frames(frames, target="y", positive=positive, holdout=0.2)
+    return [note for note in found.notes if "counts as positive" in note]
+
+
+def test_other_values_than_the_positive_one_are_listed() -> None:
+    rows: dict[str, list[object]] = {"a": ["yes", "no"] * 10 + ["Yes"], "b": ["yes", "no", "no"] * 7 + ["?"]}
+    said = "Target 'y': 'yes' (17) counts as positive, all other values as negative: 'no' (24), '?' (1), 'Yes' (1)."
+    assert notes(rows, "yes") == [said]
+    assert notes({"a": ["yes", "no"] * 5}, "yes") == []
+    assert notes({"a": [0, 1, 2, 3] * 5}, "3") == [
+        "Target 'y': 3 (5) counts as positive, all other values as negative: 0 (5), 1 (5), 2 (5)."
+    ]
+    assert notes({"a": [0, 1, 2, 3] * 5}, ">0") == notes({"a": [0, 1, 2] * 5}, "==2") == []
+    assert len(notes({"a": list(range(60))}, "3")) == 1
