@@ -12,12 +12,16 @@ from pvi.data.statistics import MOST_LEVELS, ColumnStatistics
 PAIRS = (("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"), ("off", "on"))
 
 
+# A column is one of spoilt numbers where this share of its cells are numbers, and these are not a few codes.
+MOSTLY, CODES = 0.8, 10
+
+
 def kind_of(name: str, seen: ColumnStatistics, said: Kind | None = None) -> Kind:
     """The kind of a column; `said` by the user comes before what the cells look like.
 
     All numbers: "numeric", or "boolean" for 0 and 1. Text: "boolean" for yes and no and the like, else
     "categorical". One value everywhere, or no cell at all: "constant". Raises `TableError` for a boolean of
-    other than two values and for text of more than 50 levels.
+    other than two values, for text of more than 50 levels, and for numbers among which there is some text.
     """
     where, levels = place(column=name), seen.levels
     if seen.count == 0 or (seen.numbers == seen.count and seen.low == seen.high):
@@ -30,6 +34,13 @@ def kind_of(name: str, seen: ColumnStatistics, said: Kind | None = None) -> Kind
         return said
     if seen.numbers == seen.count:
         return "boolean" if levels is not None and {number(level) for level in levels} == {0.0, 1.0} else "numeric"
+    stray = [level for level in levels or () if math.isnan(number(level))]
+    if seen.numbers >= MOSTLY * seen.count and (levels is None or len(levels) - len(stray) >= CODES):
+        raise TableError(
+            f"{where}Most cells are numbers, but {seen.stray or 'there is ' + listed(map(repr, stray))}. Correct the "
+            "cell, or list it in na (--na) if it means missing; or say that the column is categorical (--categorical) "
+            "or, to have such cells found one by one, numeric (--numeric)"
+        )
     if levels is None or len(levels) > MOST_LEVELS:
         hint = f". Most cells are numbers, but {seen.stray}" if seen.stray else ""
         raise TableError(

@@ -179,3 +179,14 @@ def test_describe() -> None:
     table = data.describe(data.tables_from_frames(made, target="ill", missing="mean"))
     assert list(table.columns) == ["rows", "held-out rows", "positives", "missing cells"]
     assert table.loc["c"].tolist() == [48, 12, pytest.approx(made["c"]["ill"].mean()), 15]
+
+
+def test_codes_and_what_is_said_to_be_categorical_may_mix_numbers_and_text() -> None:
+    codes = pd.DataFrame({"c": [1, 2, 3] * 10 + ["other"], "y": [0, 1, 1] * 10 + [0]})
+    assert data.tables_from_frames({"a": codes}, target="y", holdout=0).columns == ("c=2", "c=3", "c=other")
+    ages = pd.DataFrame({"c": [*range(20), "sixty"], "y": [0, 1, 1] * 7})
+    with pytest.raises(data.TableError, match="Most cells are numbers"):
+        data.tables_from_frames({"a": ages}, target="y", holdout=0)
+    said = data.tables_from_frames({"a": ages}, target="y", categorical="c", holdout=0)
+    assert len(said.columns) == 20
+    assert data.tables_from_frames({"a": ages}, target="y", na="sixty", missing="mean", holdout=0).columns == ("c",)

@@ -75,6 +75,11 @@ GOOD = "x,c,y\n1,u,0\n2,v,1\n3,u,1\n"
             {},
             "Most cells are numbers, but client 'b', column 'x', row 4 holds '4O'",
         ),
+        (
+            {"a": "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(20)), "b": "x,y\n1,0\n2,1\n3,1\nsixty,1\n"},
+            {},
+            r"client 'b', column 'x', row 4 holds 'sixty'. Correct .*--na.*--categorical.*--numeric",
+        ),
     ],
 )
 def test_refused(write: Write, texts: dict[str, str], options: dict[str, object], message: str) -> None:
