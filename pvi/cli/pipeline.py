@@ -13,6 +13,7 @@ from rich.text import Text
 
 from pvi import run
 from pvi.cli import live, output
+from pvi.cli.checks import check
 from pvi.cli.options import FitOptions, config, digests
 from pvi.data import Tables, describe, read_tables
 from pvi.programs.batch import Batch
@@ -104,7 +105,8 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
 
     ``rows``: whether the netCDF file may hold the clients' rows.
     """
-    options.local_solver(), options.model_arguments(), _device(options.device)
+    check(options)
+    _device(options.device)
     tables = load_tables(options)
     replaces = output.check_folder(folder, overwrite)
     show_tables(tables, console)

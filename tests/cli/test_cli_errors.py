@@ -46,6 +46,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(hospitals, tmp_path, call, option
     assert "Traceback" not in outcome.output
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["damping=0", "rounds=0", "schedule=random", "guide=none", "solver=adam", "algorithm=magic", "model=logistic",
+     "holdout=-0.1", "seed=-1", "missing=guess", "task=guess"],
+)  # fmt: skip
+def test_options_are_checked_before_tables_are_read(tmp_path, call, wrong):
+    option, value = wrong.split("=")
+    outcome = call("fit", tmp_path / "none.csv", *OPTIONS, "--out", tmp_path / "run", f"--{option}", value)
+    assert outcome.exit_code == 2, outcome.output
+    assert "file not found" not in outcome.output
+    assert option in outcome.output
+
+
 def test_what_must_be_said(hospitals, tmp_path, call):
     assert "no files" in call("fit", "--target", "died", "--out", tmp_path / "run").output
     assert "--target" in call("fit", *hospitals, "--out", tmp_path / "run").output
