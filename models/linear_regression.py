@@ -13,6 +13,9 @@ from torch import Tensor
 
 def model(x: Tensor, y: Tensor | None = None, prior_scale: float = 1.0, noise_scale: float = 1.0) -> Tensor:
     """Features ``x [n, d]`` and outcomes ``y [n]``; returns outcomes ``[n]``."""
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape [rows, features], got {list(x.shape)}")
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     scale = torch.full((x.shape[-1],), prior_scale, dtype=x.dtype, device=x.device)
     weights = pyro.sample("weights", dist.Normal(torch.zeros_like(scale), scale).to_event(1))
     bias = pyro.sample("bias", dist.Normal(x.new_tensor(0.0), x.new_tensor(prior_scale)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
@@ -63,14 +64,20 @@ def save(result: Result, path: Path) -> None:
     }
     path.mkdir(parents=True, exist_ok=True)
     tensors = {"posterior": result.posterior.natural, "prior": result.prior.natural}
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-              path / "posterior.safetensors")  # fmt: skip
+    _write(tensors, path / "posterior.safetensors")
     factors: dict[str, torch.Tensor] = {}
     for index, factor in enumerate(result.factors.values()):
-        factors[f"{index}.natural"] = factor.natural.detach().cpu().contiguous()
-        factors[f"{index}.log_scale"] = factor.log_scale.detach().cpu().contiguous()
-    save_file(factors, path / "factors.safetensors")
+        factors[f"{index}.natural"] = factor.natural
+        factors[f"{index}.log_scale"] = factor.log_scale
+    _write(factors, path / "factors.safetensors")
     (path / "result.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+
+
+def _write(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    # Copies, since safetensors refuses shared memory (q is p before the first update); bytes, since its own files
+    # are unreadable for others whatever the umask says.
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    path.write_bytes(serialise(copies))
 
 
 def load(path: str | Path, model: Callable[..., Any] | str | None = None) -> Result:

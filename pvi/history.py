@@ -13,7 +13,8 @@ class Round(NamedTuple):
     terms and ``kl`` the last one. ``communications`` counts the messages of the round's updates, ``bytes_sent`` their
     size; the free energy's scalars ride on the next visit and are not counted. ``max_delta`` is max |Δη| of q over
     the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
-    max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info.
+    max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info. ``max_shift`` is the largest change of a posterior
+    mean over the round in posterior standard deviations (unconstrained): the ELBO can look settled long before it is.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Round(NamedTuple):
     step_fraction: float
     drift: float
     clients: dict[str, ClientInfo]
+    max_shift: float = 0.0
 
     @property
     def unconverged(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pvi.programs.guides import FullCovariance, Guide, MeanField, approximation
 from pvi.programs.linear_predictor import find_predictor
 from pvi.programs.names import resolve_model
 from pvi.programs.prior import prior_posterior
-from pvi.programs.program import Program
+from pvi.programs.program import Program, check_deterministic
 from pvi.programs.sites import ProgramError, Site, Sites, argument_names, discover
 
 
@@ -34,6 +34,8 @@ def build_problem(
     batches = client_batches(clients, argument_names(program_function))
     first_name, first = next(iter(batches.items()))
     precision = dtype if dtype is not None else first.dtype
+    if precision not in (torch.float32, torch.float64):
+        raise ValueError(f"{precision} is not supported: pass dtype=torch.float32 or torch.float64")
     batches = {name: batch.to(device, precision) for name, batch in batches.items()}
     first = batches[first_name]
     sites = {name: discover(program_function, batch, name) for name, batch in batches.items()}
@@ -50,6 +52,8 @@ def build_problem(
     approximating = approximation(_resolve_guide(guide), shared, first)
     programs = {name: Program(program_function, found, approximating.coordinates) for name, found in sites.items()}
     like = torch.zeros((), dtype=precision, device=device)
+    for name, program in programs.items():
+        check_deterministic(program, batches[name], name, like)
     prior = prior_posterior(programs[first_name], approximating, batches, like)
     problems = {
         name: LocalProblem(name, program, batches[name], approximating, find_predictor(program, batches[name], like))

@@ -14,13 +14,13 @@ from torch import Tensor
 from pvi.factors import Factor
 from pvi.history import Round
 from pvi.posterior import Posterior
-from pvi.programs.batch import Batch, as_batch
+from pvi.programs.batch import Batch, as_batch, check_finite
 from pvi.programs.context import running
 from pvi.programs.predictive import expected_values, pointwise
 from pvi.programs.sites import argument_names
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The posterior over the shared latents, and how it came about.
 
@@ -38,6 +38,11 @@ class Result:
     columns: tuple[str, ...]
     settings: Mapping[str, Any]
     data: Mapping[str, Batch] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{key}={value}" for key, value in self.settings.items() if key != "seed")
+        sites = ", ".join(f"{site.name}{list(site.shape)}" for site in self.posterior.coordinates.sites)
+        return f"Result({self.model_name}, {len(self.factors)} clients, {settings}, ELBO {self.elbo:.3f} nats, {sites})"
 
     @property
     def elbo(self) -> float:
@@ -121,6 +126,7 @@ class Result:
         values = as_batch(dict(zip(positions, args, strict=True)) | kwargs, "predict").kwargs
         batch = Batch(tuple(values.pop(position) for position in positions), values)
         names = argument_names(self._model())
+        check_finite(batch, "predict", names)
         given = set(names[: len(args)]) | set(kwargs)
         parameters = inspect.signature(self._model()).parameters
         left_out = [name for name in names if name not in given and parameters[name].default is inspect.Parameter.empty]

@@ -11,7 +11,7 @@ from pvi import server as server_module
 from pvi.algorithms import Algorithm
 from pvi.client import ClientInfo, ClientState
 from pvi.executors import Executor, Task
-from pvi.families import kl
+from pvi.families import GaussianFamily, kl
 from pvi.history import Round
 from pvi.objectives import LocalProblem, expected_log_likelihood
 from pvi.posterior import Posterior
@@ -85,6 +85,7 @@ def play_round(plan: Plan, state: RunState) -> RunState:
         step_fraction=fraction,
         drift=server_module.drift(server, [client.factor for client in clients.values()]),
         clients=infos,
+        max_shift=_shift(state.server.posterior, server.posterior),
     )
     return RunState(server, clients, (*state.history, record), sent)
 
@@ -108,3 +109,12 @@ def _bytes(update: clients_module.Update | None, server: ServerState) -> int:
     number = server.posterior.natural.element_size()
     down = server.posterior.natural.numel() * number
     return down + (0 if update is None else (update.delta.natural.numel() + 2) * number)
+
+
+def _shift(before: Posterior, after: Posterior) -> float:
+    """The largest change of a mean in standard deviations; families without a location have none to tell."""
+    family = after.family
+    if not isinstance(family, GaussianFamily):
+        return 0.0
+    change = family.location(after.natural) - family.location(before.natural)
+    return (change.abs() / family.variance(after.natural).sqrt()).max().item()

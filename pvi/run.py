@@ -1,5 +1,7 @@
 """``fit``: from a Pyro program and the clients' data to the posterior that pooling all rows would have given."""
 
+import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +13,15 @@ from pvi import server as server_module
 from pvi.algorithms import Algorithm, resolve_algorithm
 from pvi.data.tables import Tables
 from pvi.executors import Executor, resolve_executor
+from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.progress import Report, reporter
 from pvi.result import Result
 from pvi.rounds import Plan, RunState, play_round
 from pvi.schedules import Schedule, resolve_schedule
-from pvi.solvers import Solver, default_solver
+from pvi.solvers import Solver, default_solver, resolve_solver
+
+logger = logging.getLogger("pvi")
 
 
 def fit(
@@ -27,7 +32,7 @@ def fit(
     schedule: Schedule | str = "synchronous",
     damping: float = 0.2,
     rounds: int = 20,
-    solver: Solver | None = None,
+    solver: Solver | str | None = None,
     executor: Executor | str = "loop",
     seed: int = 0,
     device: str | torch.device = "cpu",
@@ -49,7 +54,8 @@ def fit(
         schedule: ``"synchronous"``, ``"sequential"`` or a :class:`~pvi.schedules.Schedule`.
         damping: ρ in (0, 1]; 1 is undamped.
         rounds: rounds of the schedule (sequential: passes over all clients).
-        solver: a local solver; ``None``: exact Newton for generalised linear models, else functional SVI.
+        solver: a local solver or its name ("newton", "svi", "pyro-svi"); ``None``: exact Newton for generalised
+            linear models, else functional SVI.
         executor: ``"loop"`` or an :class:`~pvi.executors.Executor`.
         seed: fixes every random draw.
         device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
@@ -67,12 +73,15 @@ def fit(
     plan, state = start(
         model, clients, guide, algorithm, schedule, damping, rounds, solver, executor, seed, device, dtype
     )
+    if columns is not None:
+        check_columns(columns, plan.problem.prior)
+    elif isinstance(clients, Tables):
+        columns = clients.columns
     with _threads(threads), reporter(progress, rounds) as report:
         for _ in range(rounds):
             state = play_round(plan, state)
             report(state.history[-1], state.server.posterior)
-    if columns is None and isinstance(clients, Tables):
-        columns = clients.columns
+    warn_of_rejections(state)
     return finish(plan, state, columns)
 
 
@@ -94,7 +103,7 @@ def start(
     schedule: Schedule | str,
     damping: float,
     rounds: int,
-    solver: Solver | None,
+    solver: Solver | str | None,
     executor: Executor | str,
     seed: int,
     device: str | torch.device,
@@ -110,14 +119,37 @@ def start(
         raise ValueError(f"device {str(device)!r}: torch finds no CUDA device here; use device='cpu'")
     chosen = resolve_algorithm(algorithm), resolve_schedule(schedule)
     runner = resolve_executor(executor)
+    local = None if solver is None else resolve_solver(solver)
     problem = build_problem(model, clients, guide, where, dtype)
-    local = solver if solver is not None else default_solver(list(problem.clients.values()))
+    if local is None:
+        local = default_solver(list(problem.clients.values()))
     plan = Plan(problem, *chosen, local, runner, float(damping), seed)
     states = {
         name: clients_module.init(part, problem.prior.natural, 1_000_003 * (seed * 10_007 + index))
         for index, (name, part) in enumerate(problem.clients.items())
     }
     return plan, RunState(server_module.init(problem.prior), states, (), {})
+
+
+def check_columns(columns: Sequence[str], prior: Posterior) -> None:
+    """Raises ``ValueError`` for names that fit no site or that stand twice."""
+    twice = sorted({name for name in columns if list(columns).count(name) > 1})
+    if twice:
+        raise ValueError(f"columns: {twice} stand twice; features need names of their own")
+    lengths = {site.name: site.shape for site in prior.coordinates.sites}
+    if not any(len(columns) in shape for shape in lengths.values()):
+        raise ValueError(f"columns: {len(columns)} names fit no dimension of the sites' shapes {lengths}")
+
+
+def warn_of_rejections(state: RunState) -> None:
+    """Say on the log what a user who does not read the history would miss."""
+    last = state.history[-1]
+    if last.rejected:
+        said = "; ".join(f"{name}: {reason}" for name, reason in last.rejected.items())
+        logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
+                       len(last.clients), said)  # fmt: skip
+    if not math.isfinite(last.elbo):
+        logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
 
 
 def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:

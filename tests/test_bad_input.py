@@ -124,6 +124,89 @@ def test_a_full_covariance_that_does_not_fit():
     refuses("full covariance over 9001 reals", clients=clients, guide="full", error=pvi.ProgramError)
 
 
+def test_a_vector_of_features_is_refused():
+    x, y = data()
+    refuses(r"x must have shape \[rows, features\], got \[20\]", clients=[(x[:, 0], y)])
+
+
+def test_data_frames_are_pointed_to_tensors():
+    import pandas as pd
+
+    x, y = data()
+    refuses("DataFrame.*torch.as_tensor", clients=[(pd.DataFrame(x.numpy()), pd.Series(y.numpy()))])
+
+
+def test_half_precision():
+    refuses("float16 is not supported", dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"), [(["a"], "1 names fit no dimension"), (["a", "a"], r"\['a'\] stand twice")]
+)
+def test_names_of_features_that_do_not_fit(columns, match):
+    refuses(match, columns=columns)
+
+
+def test_an_unknown_solver_by_name():
+    refuses("unknown solver 'adam'.*newton, svi, pyro-svi", solver="adam")
+
+
+def test_a_group_that_is_a_string():
+    with pytest.raises(TypeError, match="groups of site names"):
+        pvi.FullCovariance("weights")
+
+
+def test_a_forgotten_link():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(probs=x @ weights), obs=y)
+
+    refuses("'y' gets probs = .*in its Bernoulli.*link missing", model=model, error=pvi.ProgramError)
+
+
+def test_a_parameter_that_nobody_would_learn():
+    def model(x, y):
+        offset = pyro.param("offset", torch.tensor(0.3))
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ weights + offset), obs=y)
+
+    refuses(r"parameters \['offset'\].*not learned", model=model, error=pvi.ProgramError)
+    assert len(pyro.get_param_store()) == 0
+
+
+def test_a_model_with_randomness_of_its_own():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ weights + torch.randn(len(x))), obs=y)
+
+    refuses("client 'a'.*random numbers outside pyro.sample", model=model, error=pvi.ProgramError)
+
+
+def test_a_subsampling_plate_of_the_wrong_size():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", 40, subsample_size=10) as rows:
+            pyro.sample("y", dist.Bernoulli(logits=x[rows % 20] @ weights), obs=y[rows % 20])
+
+    refuses("plate 'rows' has size 40 but the client has 20 rows", model=model, error=pvi.ProgramError)
+
+
+def test_scoring_and_predicting_check_their_input():
+    x, y = data()
+    result = pvi.fit(logistic_regression.model, [(x, y)], rounds=1)
+    with pytest.raises(ValueError, match=r"shape \(20, 1\) under a distribution of shape \(20,\)"):
+        result.log_predictive_density(x, y[:, None])
+    with pytest.raises(ValueError, match=r"inputs of shapes \[\(20, 3\).*'weights': \(2,\)"):
+        result.predict_mean(torch.zeros(20, 3, dtype=torch.float64))
+    broken = x.clone()
+    broken[4, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"'x' has 1 values that are not finite.*row 4, column 0"):
+        result.predict_mean(broken)
+
+
 def test_a_discrete_latent():
     def model(x, y):
         z = pyro.sample("z", dist.Bernoulli(0.5))
@@ -234,10 +317,11 @@ class Breaking:
 
 
 @pytest.mark.parametrize(("how", "reason"), [("nan", "not finite"), ("improper", "improper"), ("raises", "broke down")])
-def test_an_update_that_is_not_usable_leaves_the_factor_and_the_round_goes_on(how, reason):
+def test_an_update_that_is_not_usable_leaves_the_factor_and_the_round_goes_on(how, reason, caplog):
     clients = {"a": data(), "b": data(seed=1), "c": data(seed=2)}
     result = pvi.fit(logistic_regression.model, clients, solver=Breaking(how), damping=0.5, rounds=2)
     assert reason in result.history[0].rejected["b"]
+    assert "updates of 1 of 3 clients were not used" in caplog.text
     assert not bool(result.factors["b"].natural.any())
     without = pvi.fit(logistic_regression.model, {k: clients[k] for k in "ac"}, damping=0.5, rounds=2)
     assert torch.allclose(result.posterior.natural, without.posterior.natural)

@@ -95,6 +95,29 @@ def test_a_model_in_a_file(tmp_path):
     assert result.posterior.sd["mean"].item() == pytest.approx(precision**-0.5)
 
 
+def test_history_says_how_far_the_means_still_move(result):
+    shifts = [record.max_shift for record in result.history]
+    assert shifts[0] > 1 > shifts[-1] > 0
+    longer = pvi.fit(logistic_regression.model, clients(), damping=0.5, rounds=40)
+    assert longer.history[-1].max_shift < 1e-4
+
+
+def test_a_result_says_in_one_line_what_it_is(result):
+    assert repr(result).startswith("Result(pvi.models.logistic_regression:model, 3 clients")
+    assert "weights[3]" in repr(result)
+
+
+def test_solvers_by_name(result):
+    again = pvi.fit(logistic_regression.model, clients(), solver="newton", damping=0.5, rounds=8)
+    assert torch.equal(again.posterior.natural, result.posterior.natural)
+
+
+def test_integer_features_are_numbers():
+    data = {name: (x.round().long(), y) for name, (x, y) in clients().items()}
+    result = pvi.fit(logistic_regression.model, data, rounds=1)
+    assert result.posterior.natural.dtype == torch.float64
+
+
 def test_integer_and_boolean_outcomes_are_numbers(result):
     for kind in (torch.long, torch.bool):
         data = {name: (x, y.to(kind)) for name, (x, y) in clients().items()}

@@ -77,7 +77,11 @@ def as_batch(data: Any, client: str) -> Batch:
         )
     rows = [value.shape[0] for value in batch.values() if is_rows(value)]
     if not rows:
-        raise ValueError(f"client {client!r}: its data holds no tensor with rows")
+        kinds = [type(value).__name__ for value in batch.values()]
+        raise ValueError(
+            f"client {client!r}: its data holds no tensor with rows, only {kinds}; convert tables with "
+            "torch.as_tensor(frame.to_numpy()) or pvi.data.tables_from_frames"
+        )
     if len(set(rows)) > 1:
         raise ValueError(f"client {client!r}: its tensors have {rows} rows; all must have the same number")
     if rows[0] == 0:

@@ -35,6 +35,8 @@ class FullCovariance:
     groups: tuple[tuple[str, ...], ...] = ()
 
     def __init__(self, *groups: Sequence[str]) -> None:
+        if any(isinstance(group, str) for group in groups):
+            raise TypeError(f"FullCovariance takes groups of site names: pvi.FullCovariance({groups})")
         object.__setattr__(self, "groups", tuple(tuple(group) for group in groups))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from pvi.families import Coordinates
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
+from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Rows, Values
 from pvi.programs.sites import Site, Sites
 
@@ -58,6 +59,21 @@ def pointwise_log_likelihood(program: Program, x: Tensor, batch: Batch) -> dict[
 def num_rows(program: Program, batch: Batch) -> int:
     """The rows a mini-batch is drawn from: those of the plate that subsamples, else those of the data."""
     return program.sites.subsampling[1] if program.sites.subsampling else batch.num_rows
+
+
+def check_deterministic(program: Program, batch: Batch, client: str, like: Tensor) -> None:
+    """Raises :class:`~pvi.programs.errors.ProgramError` where the likelihood is random once the latents are given."""
+    x = torch.linspace(-0.5, 0.5, program.coordinates.size, dtype=like.dtype, device=like.device)
+    values = []
+    for seed in (0, 1):
+        with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []), torch.no_grad():
+            torch.manual_seed(seed)
+            values.append(log_likelihood(program, x, batch))
+    if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
+        raise ProgramError(
+            f"client {client!r}: the likelihood is {values[0].item():.6g}, then {values[1].item():.6g} for the same "
+            "latents: the model draws random numbers outside pyro.sample (torch.randn, dropout, ...)"
+        )
 
 
 def _sum(nodes: Mapping[str, Any]) -> Tensor:

@@ -5,17 +5,16 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
+import pyro
 import torch
 from pyro import poutine
 from pyro.poutine.subsample_messenger import _Subsample
 from torch.distributions.constraints import Constraint
 
 from pvi.programs.batch import Batch
+from pvi.programs.checks import check_site, kind
 from pvi.programs.context import running
-
-
-class ProgramError(ValueError):
-    """A model or a guide that cannot be used as it is; the message names the site and says what to do."""
+from pvi.programs.errors import ProgramError
 
 
 class Ownership(Enum):
@@ -66,6 +65,12 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     outside its support, or two plates that subsample.
     """
     nodes = _trace(model, batch, client)
+    parameters = [name for name, node in nodes.items() if node["type"] == "param"]
+    if parameters:
+        raise ProgramError(
+            f"the model has parameters {parameters} (pyro.param), which would stay as they are: hyperparameters are "
+            "not learned. Write constants, or latent sites with priors"
+        )
     samples = {name: node for name, node in nodes.items() if is_random(node)}
     observed_plates = {
         frame.name for node in samples.values() if node["is_observed"] for frame in node["cond_indep_stack"]
@@ -75,21 +80,22 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     if not observed:
         raise ProgramError(
             "the model observes nothing: no pyro.sample site has obs=...; pass the data to the model and write "
-            'for example pyro.sample("y", dist.Bernoulli(logits=f), obs=y)'
+            'for example pyro.sample("y", dist.Bernoulli(logits=f), obs=y). Is each client\'s data complete? Two '
+            "clients with features and outcomes are [(x_1, y_1), (x_2, y_2)]"
         )
     for name, node in samples.items():
-        _check_site(name, node, client)
+        check_site(name, node, client)
     return Sites(
         tuple(site for site in sites if site.ownership is Ownership.SHARED),
         tuple(site for site in sites if site.ownership is Ownership.PRIVATE),
         observed,
-        _subsampling(nodes),
+        _subsampling(nodes, batch.num_rows, client),
     )
 
 
 def _trace(model: Callable[..., Any], batch: Batch, client: str) -> dict[str, Any]:
     try:
-        with running(batch.dtype), torch.random.fork_rng(devices=[]):
+        with pyro.get_param_store().scope(), running(batch.dtype), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             trace = poutine.trace(model).get_trace(*batch.args, **batch.kwargs)
     except ProgramError:
@@ -124,44 +130,10 @@ def _site(name: str, node: Any, observed_plates: set[str]) -> Site:
     else:
         ownership = Ownership.SHARED
     fn = node["fn"]
-    return Site(name, ownership, tuple(node["value"].shape), fn.support, _kind(fn), plates)
+    return Site(name, ownership, tuple(node["value"].shape), fn.support, kind(fn), plates)
 
 
-def _kind(fn: Any) -> str:
-    while isinstance(fn, torch.distributions.Independent):
-        fn = fn.base_dist
-    return type(fn).__name__
-
-
-def _check_site(name: str, node: Any, client: str) -> None:
-    fn, value = node["fn"], node["value"]
-    if not node["is_observed"]:
-        if fn.support.is_discrete:
-            raise ProgramError(
-                f"site {name!r} is a discrete latent ({_kind(fn)}); discrete latents have no continuous posterior: "
-                "sum it out in the model, or make it continuous"
-            )
-        return
-    if node["infer"].get("is_auxiliary"):
-        return
-    expected = (*fn.batch_shape, *fn.event_shape)
-    if tuple(value.shape) != tuple(expected):
-        raise ProgramError(
-            f"client {client!r}: observed site {name!r} has a value of shape {tuple(value.shape)} under a distribution "
-            f"of shape {tuple(expected)}; they would be broadcast against each other. One outcome a row is (rows,)"
-        )
-    ok = fn.support.check(value)
-    if not bool(ok.all()):
-        first = (~ok).nonzero()[0].tolist() if ok.ndim else []
-        wrong = value[tuple(first)] if first else value
-        raise ProgramError(
-            f"client {client!r}: observed site {name!r} ({_kind(fn)}) has the value {wrong.tolist()} at row "
-            f"{first[0] if first else 0}, outside its support {fn.support}; distinct values of that site: "
-            f"{sorted(set(value.flatten()[:10000].tolist()))[:6]}"
-        )
-
-
-def _subsampling(nodes: dict[str, Any]) -> tuple[str, int, int] | None:
+def _subsampling(nodes: dict[str, Any], rows: int, client: str) -> tuple[str, int, int] | None:
     found = [
         (name, node["fn"].size, node["fn"].subsample_size)
         for name, node in nodes.items()
@@ -172,4 +144,9 @@ def _subsampling(nodes: dict[str, Any]) -> tuple[str, int, int] | None:
     ]
     if len(found) > 1:
         raise ProgramError(f"plates {[name for name, *_ in found]} both subsample; only one may")
+    if found and found[0][1] != rows:
+        raise ProgramError(
+            f"client {client!r}: plate {found[0][0]!r} has size {found[0][1]} but the client has {rows} rows; its "
+            "likelihood would be scaled by the wrong number: write pyro.plate(name, len(x), subsample_size=...)"
+        )
     return found[0] if found else None

@@ -17,4 +17,28 @@ def default_solver(problems: Sequence[LocalProblem]) -> Solver:
     return SVI()
 
 
-__all__ = ["SVI", "Newton", "NotExactError", "PyroSVI", "Solver", "SolverInfo", "default_solver"]
+SOLVERS: dict[str, type[Newton] | type[SVI] | type[PyroSVI]] = {"newton": Newton, "svi": SVI, "pyro-svi": PyroSVI}
+
+
+def resolve_solver(solver: Solver | str) -> Solver:
+    """A solver by name with its default options, or the object itself; raises ``ValueError`` for an unknown name."""
+    if not isinstance(solver, str):
+        return solver
+    if solver not in SOLVERS:
+        raise ValueError(
+            f"unknown solver {solver!r}; there are {', '.join(SOLVERS)}, or an object such as SVI(steps=500)"
+        )
+    return SOLVERS[solver]()
+
+
+__all__ = [
+    "SOLVERS",
+    "SVI",
+    "Newton",
+    "NotExactError",
+    "PyroSVI",
+    "Solver",
+    "SolverInfo",
+    "default_solver",
+    "resolve_solver",
+]
