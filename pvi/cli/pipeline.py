@@ -15,14 +15,13 @@ from pvi import run
 from pvi.cli import live, output
 from pvi.cli.checks import check
 from pvi.cli.options import FitOptions, config, digests
+from pvi.cli.words import doubts, explanations
 from pvi.data import Tables, describe, read_tables
 from pvi.programs.batch import Batch
 from pvi.report import coefficient_table, heldout_log_density, heldout_metrics, render_coefficients, render_metrics
 from pvi.result import Result
 
 PER_ROUND_DRAWS = 100
-SETTLED = 0.05
-"""A rise of the ELBO in the last round, nats, below which a run counts as settled."""
 
 
 class Played(NamedTuple):
@@ -156,33 +155,10 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
         console.print()
         console.print(render_metrics(metrics))
     rounds = result.history
-    rejected = sum(len(record.rejected) for record in rounds)
-    shortened = sum(record.step_fraction < 1 for record in rounds)
-    rise = rounds[-1].elbo - rounds[-2].elbo if len(rounds) > 1 else None
     console.print(f"ELBO {result.elbo:.3f} nats after {len(rounds)} rounds.", highlight=False)
-    if played.interrupted:
-        console.print(
-            f"Stopped by you: {len(rounds)} of {options.rounds} rounds were played, and are what is written.",
-            style="yellow",
-        )
-    elif rise is not None and abs(rise) > SETTLED + 3 * rounds[-1].elbo_standard_error:
-        more = "more rounds (--rounds) would bring it closer" if rise > 0 else "try a smaller --damping"
-        console.print(f"The ELBO still changed by {rise:+.2g} nats in the last round: {more}.", style="yellow")
-    if rejected or shortened:
-        console.print(f"{rejected} updates were rejected and {shortened} rounds' steps shortened.", style="yellow")
+    for doubt in doubts(options, rounds, played.interrupted):
+        console.print(doubt, style="yellow", highlight=False, markup=False)
     return metrics
-
-
-def explanations(options: FitOptions) -> list[str]:
-    """How to read the coefficient table."""
-    said = [
-        "P(dir.), the probability of direction, is the posterior probability that the coefficient has the sign of its "
-        "mean: 0.5 says nothing is known, 1 is certainty."
-    ]
-    scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
-    if scaled:
-        said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
-    return said
 
 
 def _device(name: str) -> torch.device:

@@ -1,0 +1,89 @@
+"""What ``pvi fit`` says besides its tables: how to read them, and what to doubt."""
+
+import inspect
+import math
+from collections.abc import Iterator, Sequence
+
+from pvi.cli.options import FitOptions
+from pvi.data import Tables
+from pvi.history import Round
+from pvi.programs.names import resolve_model
+
+SETTLED = 0.05
+"""A rise of the ELBO in the last round, nats, below which a run counts as settled."""
+STILL = 0.01
+"""A move of a posterior mean in the last round, posterior standard deviations, below which it counts as still."""
+FAR = 3.0
+"""A target whose standard deviation and the model's noise differ by more than this factor is not in the same units."""
+
+
+def explanations(options: FitOptions) -> list[str]:
+    """How to read the coefficient table."""
+    said = [
+        "P(dir.), the probability of direction, is the posterior probability that the coefficient has the sign of its "
+        "mean: 0.5 says nothing is known, 1 is certainty."
+    ]
+    scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
+    if scaled:
+        said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
+    if options.guide == "mean-field":
+        said.append(
+            "Mean-field intervals ignore correlations between coefficients and are often too narrow; --guide full "
+            "keeps them."
+        )
+    return said
+
+
+def doubts(options: FitOptions, rounds: Sequence[Round], interrupted: bool) -> Iterator[str]:
+    """What the rounds say against the result."""
+    if interrupted:
+        yield f"Stopped by you: {len(rounds)} of {options.rounds} rounds were played, and are what is written."
+    last = rounds[-1]
+    rise = last.elbo - rounds[-2].elbo if len(rounds) > 1 else 0.0
+    changed = abs(rise) > SETTLED + 3 * last.elbo_standard_error
+    fell = changed and rise < 0
+    if last.max_shift > STILL:
+        noise = " (in part Monte Carlo noise)" if last.elbo_standard_error else ""
+        most = options.schedule == "sequential" and options.damping == 1
+        advice = "use more rounds" if most else "use more rounds, or --schedule sequential --damping 1"
+        if fell:
+            advice = "use a smaller --damping"
+        yield (
+            f"Not converged yet: in the last round a coefficient still moved by {last.max_shift:.2g} posterior "
+            f"standard deviations{noise}; {advice}."
+        )
+    if changed and not interrupted:
+        more = "try a smaller --damping" if fell else "more rounds (--rounds) would bring it closer"
+        yield f"The ELBO still changed by {rise:+.2g} nats in the last round: {more}."
+    rejected = sum(len(record.rejected) for record in rounds)
+    shortened = sum(record.step_fraction < 1 for record in rounds)
+    if rejected or shortened:
+        yield f"{rejected} updates were rejected and {shortened} rounds' steps shortened."
+
+
+def noise_note(options: FitOptions, tables: Tables) -> str:
+    """A sentence where the model's ``noise_scale`` cannot be that of the target, else ""."""
+    parameters = inspect.signature(resolve_model(options.model)).parameters
+    if "noise_scale" not in parameters:
+        return ""
+    noise = options.model_arguments().get("noise_scale", parameters["noise_scale"].default)
+    deviation = target_deviation(tables)
+    if not isinstance(noise, int | float) or not noise > 0 or not deviation > 0:
+        return ""
+    if noise / FAR <= deviation <= FAR * noise:
+        return ""
+    said = "noise_scale=... and prior_scale=..." if "prior_scale" in parameters else "noise_scale=..."
+    said = said.replace("and ", "and --argument ")
+    return (
+        f"The target's standard deviation is {deviation:.2g} but noise_scale is {noise:g}: intervals will be wrong; "
+        f"give --argument {said} in the target's units."
+    )
+
+
+def target_deviation(tables: Tables) -> float:
+    """The target's standard deviation over all training rows, from each client's count, sum and centred squares."""
+    said = [(len(y), float(y.sum()), float((y - y.mean()).square().sum())) for _, y in tables.values() if len(y)]
+    rows = sum(count for count, _, _ in said)
+    mean = math.fsum(total for _, total, _ in said) / max(rows, 1)
+    between = math.fsum(count * (total / count - mean) ** 2 for count, total, _ in said)
+    return math.sqrt((math.fsum(squares for _, _, squares in said) + between) / max(rows, 1))
