@@ -21,8 +21,6 @@ from pvi.programs.batch import Batch
 from pvi.report import coefficient_table, heldout_log_density, heldout_metrics, render_coefficients, render_metrics
 from pvi.result import Result
 
-PER_ROUND_DRAWS = 100
-
 
 class Played(NamedTuple):
     """A result, the held-out log density after each round, and whether the user stopped it early."""
@@ -75,6 +73,8 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
         None,
     )
     holdout = with_arguments(tables.holdout, arguments)
+    # As many as for the table at the end, so that the last round's number is the table's.
+    draws = output.draws_for(holdout)
     heldout: list[float] = []
     interrupted = False
     try:
@@ -82,7 +82,7 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
             for _ in range(options.rounds):
                 state = run.play_round(plan, state)
                 so_far = run.finish(plan, state, tables.columns)
-                heldout.append(heldout_log_density(so_far, holdout, PER_ROUND_DRAWS))
+                heldout.append(heldout_log_density(so_far, holdout, draws))
                 show(state.history[-1], heldout[-1])
     except KeyboardInterrupt:
         if not state.history:

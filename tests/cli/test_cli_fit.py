@@ -27,6 +27,7 @@ def test_all_files_are_written(run_folder):
     assert history["heldout_log_density"].notna().all()
     heldout = pd.read_csv(run_folder / "heldout.csv", index_col="client")
     assert list(heldout["rows"]) == [12, 16, 28]
+    assert np.isclose(heldout["log_density"].iloc[-1], history["heldout_log_density"].iloc[-1], rtol=1e-12)
     with xarray.open_datatree(run_folder / "posterior.nc", engine="h5netcdf") as tree:
         assert set(tree.children) == {"posterior", "prior", "sample_stats"}
 
