@@ -15,7 +15,7 @@ from pvi import run
 from pvi.cli import live, output
 from pvi.cli.checks import check
 from pvi.cli.options import FitOptions, config, digests
-from pvi.cli.words import doubts, explanations
+from pvi.cli.words import doubts, explanations, noise_note
 from pvi.data import Tables, describe, read_tables
 from pvi.programs.batch import Batch
 from pvi.report import coefficient_table, heldout_log_density, heldout_metrics, render_coefficients, render_metrics
@@ -109,6 +109,9 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     tables = load_tables(options)
     replaces = output.check_folder(folder, overwrite)
     show_tables(tables, console)
+    noise = noise_note(options, tables)
+    if noise:
+        console.print(f"Note: {noise}\n", style="yellow", highlight=False, markup=False)
     played = play(options, tables, console)
     metrics = report(options, tables, played, console)
     extra = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}

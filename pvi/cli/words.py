@@ -74,8 +74,9 @@ def noise_note(options: FitOptions, tables: Tables) -> str:
         return ""
     said = "noise_scale=... and prior_scale=..." if "prior_scale" in parameters else "noise_scale=..."
     said = said.replace("and ", "and --argument ")
+    shown = f"{deviation:.2g}" if deviation < 100 else f"{deviation:.0f}"
     return (
-        f"The target's standard deviation is {deviation:.2g} but noise_scale is {noise:g}: intervals will be wrong; "
+        f"The target's standard deviation is {shown} but noise_scale is {noise:g}: intervals will be wrong; "
         f"give --argument {said} in the target's units."
     )
 

@@ -1,10 +1,14 @@
 """What a run says about itself."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 from conftest import OPTIONS
 
 from pvi.cli.options import FitOptions
-from pvi.cli.words import doubts
+from pvi.cli.pipeline import load_tables
+from pvi.cli.words import doubts, noise_note, target_deviation
 from pvi.history import Round
 
 OF = FitOptions(files=(), target="died")
@@ -52,3 +56,21 @@ def test_mean_field_is_named_as_such(hospitals, tmp_path, call):
     assert "Not converged yet: in the last round a coefficient still moved by" in outcome.output
     assert max(map(len, outcome.output.splitlines())) <= 80
     assert said not in call("fit", *hospitals, *OPTIONS, "--guide", "full", "--out", tmp_path / "b").output
+
+
+def test_a_noise_scale_in_other_units(hospitals, tmp_path, call):
+    files = tuple(map(str, hospitals))
+    options = FitOptions(files=files, target="dose", model="linear_regression", drop=("died",))
+    tables = load_tables(options)
+    rows = torch.cat([y for _, y in tables.values()])
+    assert target_deviation(tables) == pytest.approx(float(rows.std(correction=0)), rel=1e-12)
+    said = noise_note(options, tables)
+    assert said.startswith("The target's standard deviation is 1")
+    assert "but noise_scale is 1: intervals will be wrong; give --argument noise_scale=... and --argument prior" in said
+    for scale, quiet in (("15", True), ("40", True), ("400", False)):
+        assert (noise_note(replace(options, argument=(f"noise_scale={scale}",)), tables) == "") == quiet
+    assert noise_note(replace(options, model="poisson_regression"), tables) == ""
+    outcome = call("fit", *hospitals, "--target", "dose", "--drop", "died", "--model", "linear_regression",
+                   "--rounds", 1, "--out", tmp_path / "run")  # fmt: skip
+    assert "but noise_scale is 1" in " ".join(outcome.output.split())
+    assert max(map(len, outcome.output.splitlines())) <= 80
