@@ -1,8 +1,12 @@
 """What is wrong with options can be said before a table is read."""
 
+import inspect
+
 from pvi.algorithms import resolve_algorithm
 from pvi.cli.options import FitOptions
+from pvi.data import Schema
 from pvi.data.aggregation import Choices
+from pvi.programs.names import resolve_model
 from pvi.schedules import resolve_schedule
 
 GUIDES = ("mean-field", "full")
@@ -31,3 +35,14 @@ def check(options: FitOptions) -> None:
     )
     options.local_solver()
     options.model_arguments()
+
+
+def check_columns(options: FitOptions, schema: Schema) -> None:
+    """Raise ``ValueError`` for a feature that bears the name of an argument of the model (but features and target)."""
+    arguments = list(inspect.signature(resolve_model(options.model)).parameters)[2:]
+    for column in schema.columns:
+        if column.features and column.name in arguments:
+            raise ValueError(
+                f"column {column.name!r} has the name of an argument of the model; pvi fit passes columns as features "
+                "only: rename it, or --drop it, and use Python for exposures"
+            )

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pvi import run
 from pvi.cli import live, output
-from pvi.cli.checks import check
+from pvi.cli.checks import check, check_columns
 from pvi.cli.options import FitOptions, config, digests
 from pvi.cli.words import doubts, explanations, noise_note
 from pvi.data import Tables, describe, read_tables
@@ -107,6 +107,7 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     check(options)
     _device(options.device)
     tables = load_tables(options)
+    check_columns(options, tables.schema)
     replaces = output.check_folder(folder, overwrite)
     show_tables(tables, console)
     noise = noise_note(options, tables)

@@ -59,6 +59,15 @@ def test_options_are_checked_before_tables_are_read(tmp_path, call, wrong):
     assert option in outcome.output
 
 
+def test_a_column_named_like_an_argument_of_the_model(tmp_path, call):
+    frame(50, 3).rename(columns={"age": "exposure"}).to_csv(tmp_path / "a.csv", index=False)
+    arguments = ("fit", tmp_path / "a.csv", "--target", "dose", "--model", "poisson_regression", "--rounds", 1)
+    outcome = call(*arguments, "--out", tmp_path / "run")
+    assert outcome.exit_code == 2, outcome.output
+    assert "column 'exposure' has the name of an argument of the model" in outcome.output
+    assert call(*arguments, "--drop", "exposure", "--out", tmp_path / "run").exit_code == 0
+
+
 def test_what_must_be_said(hospitals, tmp_path, call):
     assert "no files" in call("fit", "--target", "died", "--out", tmp_path / "run").output
     assert "--target" in call("fit", *hospitals, "--out", tmp_path / "run").output
