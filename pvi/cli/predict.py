@@ -75,6 +75,7 @@ def predict(
             rows = {file.name: Batch((x, y), arguments)}
             metrics = heldout_metrics(result, rows, min(draws, draws_for(rows)), seed)
             messages.print(render_metrics(metrics.head(1), "Against the target in the file"))
+            messages.print("(rows that took part in the fit look better than new ones)", style="dim", highlight=False)
 
 
 def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, FitOptions]:

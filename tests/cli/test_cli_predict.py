@@ -36,6 +36,7 @@ def test_predictions_against_direct_computation(run_folder, hospitals, call):
     assert np.allclose(found["upper"], p.quantile(0.975, 0), atol=0.03)
     assert (found["target"] == pd.read_csv(hospitals[0])["died"]).all()
     assert "Against the target" in outcome.output
+    assert "(rows that took part in the fit look better than new ones)" in outcome.output
 
 
 def test_into_a_file_and_without_a_target(run_folder, tmp_path, call):
