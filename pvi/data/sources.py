@@ -1,6 +1,8 @@
 """The two ways in: files and pandas frames."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -71,7 +73,8 @@ def read_tables(
         raise TableError("no files: give one file for each client, or one file and the column that names them (by)")
     if by is None:
         frames = {client: read_file(path, options, client=client) for client, path in files.items()}
-        return build(frames, request, choices, options)
+        tables = build(frames, request, choices, options)
+        return replace(tables, notes=(*_same_files(files), *tables.notes))
     if len(files) > 1:
         raise TableError(f"by={by!r} splits one file into clients; {len(files)} files were given")
     frame = read_file(next(iter(files.values())), options)
@@ -120,6 +123,19 @@ def split_by(frame: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
     by_value = bool((found.numbers == found.numbers).all())
     order = sorted(range(len(found.labels)), key=found.numbers.__getitem__ if by_value else found.labels.__getitem__)
     return {found.labels[code]: frame[found.codes == code] for code in order}
+
+
+def _same_files(files: Mapping[str, Path]) -> list[str]:
+    """Sentences about clients whose files are the same to the last byte."""
+    clients: dict[str, list[str]] = {}
+    for client, path in files.items():
+        with path.open("rb") as content:
+            clients.setdefault(hashlib.file_digest(content, "sha256").hexdigest(), []).append(client)
+    return [
+        f"Clients {' and '.join(map(repr, same))} have the same file: its rows count {len(same)} times."
+        for same in clients.values()
+        if len(same) > 1
+    ]
 
 
 def _many(names: Names) -> tuple[Name, ...]:

@@ -1,5 +1,7 @@
 """The sentences that tell the user what happened to the columns."""
 
+from pathlib import Path
+
 import pandas as pd
 
 from pvi import data
@@ -38,3 +40,15 @@ def test_a_level_seen_in_held_out_rows_only_is_noted() -> None:
             assert sorted(sums.tolist()) == [0, 1, 1, 1]
             return
     raise AssertionError("no split held the row out")
+
+
+def test_the_same_file_twice_is_noted(tmp_path: Path) -> None:
+    text = "x,y\n1,0\n2,1\n3,1\n"
+    paths = {name: tmp_path / f"{name}.csv" for name in ("a", "b", "c", "d")}
+    for name, path in paths.items():
+        path.write_text(text + "4,0\n" * (name == "b"))
+    tables = data.read_tables(paths, target="y", holdout=0)
+    assert tables.notes[0] == "Clients 'a' and 'c' and 'd' have the same file: its rows count 3 times."
+    again = data.read_tables({"here": paths["b"], "there": paths["b"]}, target="y", holdout=0)
+    assert "Clients 'here' and 'there' have the same file: its rows count 2 times." in again.notes
+    assert not any("same file" in note for note in data.read_tables([paths["a"], paths["b"]], target="y").notes)
