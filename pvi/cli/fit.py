@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from pvi.cli.errors import explained
-from pvi.cli.options import FitOptions, digests, options_from, read_config, split
+from pvi.cli.options import FitOptions, digests, model_changed, options_from, read_config, split
 from pvi.cli.pipeline import run_fit
 
 TABLE, MODEL, ALGORITHM, RUN = "Tables", "Model", "Algorithm", "Run"
@@ -113,6 +113,9 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
     for path, digest in digests(options.files).items():
         if before.get(path, digest) != digest:
             console.print(f"Note: {path} has changed since the run in {config}.", style="yellow", markup=False)
+    changed = model_changed(found, options.model, config) if "model" not in values else ""
+    if changed:
+        console.print(f"Note: {changed}", style="yellow", markup=False)
     return options
 
 

@@ -135,3 +135,17 @@ def options_from(found: Mapping[str, Any], path: Path) -> FitOptions:
 def digests(paths: Sequence[str]) -> dict[str, str]:
     """The SHA-256 of each file that there is."""
     return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths if Path(path).is_file()}
+
+
+def model_digest(model: str) -> str | None:
+    """The SHA-256 of the file of a model ``file.py:attribute``; None for other models."""
+    path = model.rpartition(":")[0] if ":" in model else model
+    return next(iter(digests([path]).values()), None) if path.endswith(".py") else None
+
+
+def model_changed(found: Mapping[str, Any], model: str, where: Path) -> str:
+    """A sentence where a model's file is not what it was for the config ``found``, else ""."""
+    before, now = found.get("model_sha256"), model_digest(model)
+    if before is None or now is None or before == now:
+        return ""
+    return f"{model} has changed since the run in {where}."

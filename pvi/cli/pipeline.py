@@ -14,7 +14,7 @@ from rich.text import Text
 from pvi import run
 from pvi.cli import live, output
 from pvi.cli.checks import check, check_columns
-from pvi.cli.options import FitOptions, config, digests
+from pvi.cli.options import FitOptions, config, digests, model_digest
 from pvi.cli.words import doubts, explanations, noise_note
 from pvi.data import Tables, describe, read_tables
 from pvi.programs.batch import Batch
@@ -105,6 +105,8 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     ``rows``: whether the netCDF file may hold the clients' rows.
     """
     check(options)
+    # Of the file as it is run: it may be edited while the rounds go on.
+    model_sha256 = model_digest(options.model)
     _device(options.device)
     tables = load_tables(options)
     check_columns(options, tables.schema)
@@ -115,7 +117,9 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
         console.print(f"Note: {noise}\n", style="yellow", highlight=False, markup=False)
     played = play(options, tables, console)
     metrics = report(options, tables, played, console)
-    extra = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
+    extra: dict[str, Any] = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
+    if model_sha256 is not None:
+        extra["model_sha256"] = model_sha256
     settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
     output.write(folder, played.result, settings, played.heldout, metrics, rows)
     replaced = " (the earlier run there was replaced)" if replaces else ""

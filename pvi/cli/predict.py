@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pvi.checkpoint import CheckpointError, load
 from pvi.cli.errors import explained
-from pvi.cli.options import FitOptions, options_from, read_config
+from pvi.cli.options import FitOptions, model_changed, options_from, read_config
 from pvi.cli.output import MOST_NUMBERS, draws_for
 from pvi.data import Schema, read_frame
 from pvi.programs.batch import Batch
@@ -42,7 +42,9 @@ def predict(
     messages = Console(stderr=out is None)
     with explained(debug):
         torch.set_num_threads(1)
-        result, schema, options = open_run(run, model)
+        result, schema, options, changed = open_run(run, model)
+        if changed:
+            messages.print(f"Note: {changed}", style="yellow", highlight=False, markup=False)
         frame = read_frame(file, schema)
         unseen: list[str] | None = [] if allow_unseen else None
         try:
@@ -78,8 +80,11 @@ def predict(
             messages.print("(rows that took part in the fit look better than new ones)", style="dim", highlight=False)
 
 
-def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, FitOptions]:
-    """What ``pvi fit`` wrote: result, schema, options; raises ``CheckpointError`` for a folder that is damaged."""
+def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, FitOptions, str]:
+    """What ``pvi fit`` wrote: result, schema, options; and a sentence where the model's file has changed since, or "".
+
+    Raises ``CheckpointError`` for a folder that is damaged.
+    """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder; pvi fit --out makes one")
     if not (folder / "config.json").is_file():
@@ -99,7 +104,7 @@ def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, Fi
         raise CheckpointError(
             f"{folder}: its model {result.model_name!r} is not found from here; name it with --model file.py:attribute"
         )
-    return result, schema, options
+    return result, schema, options, model_changed(found, options.model, folder)
 
 
 def prediction_table(means: torch.Tensor, name: str) -> pd.DataFrame:

@@ -1,3 +1,4 @@
+import hashlib
 import json
 from pathlib import Path
 
@@ -155,6 +156,14 @@ def test_solvers_and_a_model_in_a_file(hospitals, tmp_path, call, solver):
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
     assert call("predict", tmp_path / "run", hospitals[0]).exit_code == 0
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["model_sha256"] == hashlib.sha256((tmp_path / "mine.py").read_bytes()).hexdigest()
+    again = ("fit", "--config", tmp_path / "run", "--out", tmp_path / "again")
+    for edited in (False, True):
+        if edited:
+            (tmp_path / "mine.py").write_text(source.read_text() + "# edited\n")
+        for arguments in (again, ("predict", tmp_path / "run", hospitals[0])):
+            assert ("mine.py:model has changed" in " ".join(call(*arguments).output.split())) == edited
     (tmp_path / "mine.py").unlink()
     outcome = call("predict", tmp_path / "run", hospitals[0])
     assert outcome.exit_code == 2
