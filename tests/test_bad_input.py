@@ -1,5 +1,7 @@
 """Bad input: an error before any fitting that names the client, the site or the column and says what to do."""
 
+from functools import partial
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -163,6 +165,10 @@ def test_a_forgotten_link():
             pyro.sample("y", dist.Bernoulli(probs=x @ weights), obs=y)
 
     refuses("'y' gets probs = .*in its Bernoulli.*link missing", model=model, error=pvi.ProgramError)
+
+
+def test_a_prior_scale_that_is_not_positive():
+    refuses("site 'weights' gets scale = -2 in its Normal", model=partial(logistic_regression.model, prior_scale=-2.0))
 
 
 def test_a_parameter_that_nobody_would_learn():

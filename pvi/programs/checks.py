@@ -21,6 +21,9 @@ def _base(fn: Any) -> Any:
 def check_site(name: str, node: Any, client: str) -> None:
     """Raises :class:`ProgramError` for a discrete latent, and for an observation that does not fit its distribution."""
     fn, value = node["fn"], node["value"]
+    if node["infer"].get("is_auxiliary"):
+        return
+    _check_parameters(name, fn, client, node["is_observed"])
     if not node["is_observed"]:
         if fn.support.is_discrete:
             raise ProgramError(
@@ -28,15 +31,12 @@ def check_site(name: str, node: Any, client: str) -> None:
                 "sum it out in the model, or make it continuous"
             )
         return
-    if node["infer"].get("is_auxiliary"):
-        return
     expected = (*fn.batch_shape, *fn.event_shape)
     if tuple(value.shape) != tuple(expected):
         raise ProgramError(
             f"client {client!r}: observed site {name!r} has a value of shape {tuple(value.shape)} under a distribution "
             f"of shape {tuple(expected)}; they would be broadcast against each other. One outcome a row is (rows,)"
         )
-    _check_parameters(name, fn, client)
     ok = fn.support.check(value)
     if not bool(ok.all()):
         first = (~ok).nonzero()[0].tolist() if ok.ndim else []
@@ -48,7 +48,7 @@ def check_site(name: str, node: Any, client: str) -> None:
         )
 
 
-def _check_parameters(name: str, fn: Any, client: str) -> None:
+def _check_parameters(name: str, fn: Any, client: str, observed: bool) -> None:
     """A forgotten link shows here: Bernoulli(probs=f) with f outside [0, 1]. Overflow is let pass."""
     base = _base(fn)
     for parameter, constraint in getattr(base, "arg_constraints", {}).items():
@@ -59,7 +59,10 @@ def _check_parameters(name: str, fn: Any, client: str) -> None:
         bad = ~constraint.check(value)
         if bad.shape == value.shape and bool((bad & torch.isfinite(value)).any()):
             wrong = value[bad & torch.isfinite(value)].flatten()[0].item()
+            hint = (
+                "; is a link missing? For example dist.Bernoulli(logits=f), dist.Poisson(f.exp())" if observed else ""
+            )
             raise ProgramError(
-                f"client {client!r}: observed site {name!r} gets {parameter} = {wrong:.4g} in its {kind(fn)}, outside "
-                f"{constraint}; is a link missing? For example dist.Bernoulli(logits=f), dist.Poisson(f.exp())"
+                f"client {client!r}: site {name!r} gets {parameter} = {wrong:.4g} in its {kind(fn)}, outside "
+                f"{constraint}{hint}"
             )
