@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from pvi.families.concatenated import Concatenated
 from pvi.families.protocol import Family, GaussianFamily
 
 
@@ -131,7 +131,7 @@ class Product:
         if shape not in (None, (self.size,)):
             raise ValueError(f"a product's events are vectors of length {self.size}, not {shape}")
         parts = zip(self.members, self._naturals(natural), strict=True)
-        return _Concatenated([member.distribution(part) for member, part in parts])
+        return Concatenated([member.distribution(part) for member, part in parts])
 
     def marginal(self, natural: Tensor, start: int, stop: int) -> tuple[Family, Tensor]:
         """The law of x[start:stop], which must lie within one member."""
@@ -180,32 +180,3 @@ class Product:
         """Block-diagonal Λ, ``[size, size]``."""
         parts = zip(self._gaussians(), self._naturals(natural), strict=True)
         return torch.block_diag(*[member.precision_matrix(part) for member, part in parts])
-
-
-class _Concatenated(torch.distributions.Distribution):
-    """Independent vector distributions end to end."""
-
-    arg_constraints: ClassVar[dict[str, torch.distributions.constraints.Constraint]] = {}
-
-    def __init__(self, parts: list[torch.distributions.Distribution]) -> None:
-        self.parts = parts
-        self._sizes = [part.event_shape[0] for part in parts]
-        super().__init__(event_shape=torch.Size([sum(self._sizes)]), validate_args=False)
-
-    @property
-    def mean(self) -> Tensor:
-        return torch.cat([part.mean for part in self.parts], -1)
-
-    @property
-    def variance(self) -> Tensor:
-        return torch.cat([part.variance for part in self.parts], -1)
-
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # type: ignore[override]
-        return torch.cat([part.rsample(sample_shape) for part in self.parts], -1)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        pieces = zip(self.parts, value.split(self._sizes, -1), strict=True)
-        return torch.stack([part.log_prob(piece) for part, piece in pieces]).sum(0)
-
-    def entropy(self) -> Tensor:
-        return torch.stack([part.entropy() for part in self.parts]).sum(0)
