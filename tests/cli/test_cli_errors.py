@@ -31,7 +31,7 @@ from pvi.cli.options import FitOptions, split
         (("--argument", "prior_scale"), "name=value"),
         (("--argument", "sigma=1"), "takes x, y, prior_scale"),
         (("--argument", "prior_scale=wide"), "must be a number"),
-        (("--argument", "prior_scale=-1"), "prior"),
+        (("--argument", "prior_scale=-1"), "scale = -1"),
         (("--config", "none.json"), "none.json"),
         (("--categorical", "wards"), "'wards'"),
         (("--no-header", "--names", "a,b"), "2 names"),
