@@ -163,7 +163,7 @@ def test_solvers_and_a_model_in_a_file(hospitals, tmp_path, call, solver):
         if edited:
             (tmp_path / "mine.py").write_text(source.read_text() + "# edited\n")
         for arguments in (again, ("predict", tmp_path / "run", hospitals[0])):
-            assert ("mine.py:model has changed" in " ".join(call(*arguments).output.split())) == edited
+            assert ("has changed since the run" in " ".join(call(*arguments).output.split())) == edited
     (tmp_path / "mine.py").unlink()
     outcome = call("predict", tmp_path / "run", hospitals[0])
     assert outcome.exit_code == 2
