@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pvi.programs.names import resolve_model
-from pvi.solvers import SVI, Newton, PyroSVI, Solver
+from pvi.solvers import Solver, resolve_solver
 
 FORMAT = 1
-SOLVERS: dict[str, type[Newton] | type[SVI] | type[PyroSVI]] = {"newton": Newton, "svi": SVI, "pyro-svi": PyroSVI}
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,7 @@ class FitOptions:
 
     def local_solver(self) -> Solver | None:
         """The solver by name, None for the default; raises ``ValueError``."""
-        if self.solver is None:
-            return None
-        if self.solver not in SOLVERS:
-            raise ValueError(f"unknown solver {self.solver!r}; there are {', '.join(SOLVERS)}")
-        return SOLVERS[self.solver]()
+        return None if self.solver is None else resolve_solver(self.solver)
 
     def model_arguments(self) -> dict[str, Any]:
         """``--argument prior_scale=2`` and so on as keywords of the model; raises ``ValueError``."""
