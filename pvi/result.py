@@ -15,7 +15,7 @@ from pvi.factors import Factor
 from pvi.history import Round
 from pvi.posterior import Posterior
 from pvi.programs.batch import Batch, as_batch, check_finite
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.predictive import expected_values, pointwise
 from pvi.programs.sites import argument_names
 
@@ -58,9 +58,7 @@ class Result:
         natural = self.posterior.natural
         generator = torch.Generator(device=natural.device).manual_seed(seed)
         draws = self.posterior.sample(num_samples, generator)
-        devices = [natural.device] if natural.is_cuda else []
-        with running(natural.dtype), torch.random.fork_rng(devices=devices), torch.no_grad():
-            torch.manual_seed(seed)
+        with running(natural.dtype), seeded(seed, natural.device), torch.no_grad():
             predictive = Predictive(model, draws, return_sites=self.observed)
             return dict(predictive(*batch.args, **batch.kwargs))
 

@@ -40,3 +40,12 @@ def test_a_saved_result_from_cuda_loads_on_the_cpu(tmp_path):
     cuda = pvi.fit(logistic_regression.model, data(), rounds=1, device="cuda")
     cuda.save(tmp_path / "run")
     assert torch.equal(pvi.load(tmp_path / "run").posterior.natural, cuda.posterior.natural.cpu())
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_device_s_global_generator_is_left_alone(device):
+    torch.cuda.manual_seed(7)
+    before = torch.cuda.get_rng_state()
+    result = pvi.fit(logistic_regression.model, data(), rounds=1, solver=pvi.solvers.PyroSVI(steps=5), device=device)
+    result.predict(data()[0][0], num_samples=3)
+    assert torch.equal(before, torch.cuda.get_rng_state())

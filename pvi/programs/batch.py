@@ -25,6 +25,11 @@ class Batch(NamedTuple):
         floating = (value.dtype for value in self.values() if isinstance(value, Tensor) and value.is_floating_point())
         return next(floating, torch.get_default_dtype())
 
+    @property
+    def device(self) -> torch.device:
+        """That of the first tensor, else the CPU."""
+        return next((value.device for value in self.values() if isinstance(value, Tensor)), torch.device("cpu"))
+
     def values(self) -> tuple[Any, ...]:
         """All arguments in order."""
         return (*self.args, *self.kwargs.values())

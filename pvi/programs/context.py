@@ -20,3 +20,19 @@ def running(dtype: torch.dtype) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Programs that draw from the global generators get ``seed``; afterwards those are as they were.
+
+    Only the generators of the CPU and of ``device`` are touched: ``torch.manual_seed`` would reseed every CUDA device,
+    and ``fork_rng`` restores only those it is told of.
+    """
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pvi.families import Coordinates, DiagonalGaussian, Family, FullGaussian, Product, SiteCoordinates, site_coordinates
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.recover import recover
 from pvi.programs.sites import ProgramError, Site, is_random
 
@@ -136,23 +136,23 @@ def _read(guide: Callable[..., Any], shared: tuple[Site, ...], batch: Batch) -> 
 
 
 def _trace(guide: Callable[..., Any], batch: Batch, seed: int) -> dict[str, Any]:
-    with pyro.get_param_store().scope(), running(batch.dtype), torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)  # random initial values must not differ between the two traces
-        with _Seeded(seed):
-            nodes = poutine.trace(guide).get_trace(*batch.args, **batch.kwargs).nodes
+    # One seed for both traces: initial values drawn at random must not differ between them.
+    store, drawing = pyro.get_param_store().scope(), _Seeded(seed, batch.device)
+    with store, running(batch.dtype), seeded(0, batch.device), torch.no_grad(), drawing:
+        nodes = poutine.trace(guide).get_trace(*batch.args, **batch.kwargs).nodes
     return {name: node for name, node in nodes.items() if is_random(node) and not node["is_observed"]}
 
 
 class _Seeded(poutine.messenger.Messenger):
     """Draw every sample site from its own stream: parameters initialised at random stay the same."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, device: torch.device) -> None:
         super().__init__()
         self.seed = seed
+        self.device = device
 
     def _pyro_sample(self, msg: Any) -> None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with seeded(self.seed, self.device):
             msg["value"] = msg["fn"](*msg["args"], **msg["kwargs"])
         msg["done"] = True
 

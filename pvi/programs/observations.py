@@ -8,7 +8,7 @@ from pyro import poutine
 from torch import Tensor
 
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 
 
 class Observation(NamedTuple):
@@ -20,8 +20,7 @@ class Observation(NamedTuple):
 
 def observations(model: Callable[..., Any], batch: Batch) -> dict[str, Observation]:
     """{observed site: value and distribution} from one run of the program."""
-    with running(batch.dtype), poutine.block(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with running(batch.dtype), poutine.block(), torch.no_grad(), seeded(0, batch.device):
         nodes = poutine.trace(model).get_trace(*batch.args, **batch.kwargs).nodes
     found = {}
     for name, node in nodes.items():

@@ -9,12 +9,10 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Values
-
-MAX_ELEMENTS = 4_000_000
-"""Numbers in one vectorised evaluation: bounds the memory."""
+from pvi.quadrature import MAX_ELEMENTS
 
 
 def expected_values(
@@ -62,7 +60,7 @@ def _each(
 
     rows = max([value.numel() for value in batch.values() if isinstance(value, Tensor)], default=1)
     chunk = max(1, MAX_ELEMENTS // rows)
-    with running(first.dtype), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with running(first.dtype), torch.no_grad(), seeded(0, first.device):
         try:
             return torch.func.vmap(at, chunk_size=chunk, randomness="different")(dict(draws))
         except ProgramError:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pvi.families import Coordinates
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Rows, Values
 from pvi.programs.sites import Site, Sites
@@ -66,8 +66,7 @@ def check_deterministic(program: Program, batch: Batch, client: str, like: Tenso
     x = torch.linspace(-0.5, 0.5, program.coordinates.size, dtype=like.dtype, device=like.device)
     values = []
     for seed in (0, 1):
-        with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []), torch.no_grad():
-            torch.manual_seed(seed)
+        with seeded(seed, like.device), torch.no_grad():
             values.append(log_likelihood(program, x, batch))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
         raise ProgramError(

@@ -13,7 +13,7 @@ from torch.distributions.constraints import Constraint
 
 from pvi.programs.batch import Batch
 from pvi.programs.checks import check_site, kind
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.errors import ProgramError
 
 
@@ -95,8 +95,7 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
 
 def _trace(model: Callable[..., Any], batch: Batch, client: str) -> dict[str, Any]:
     try:
-        with pyro.get_param_store().scope(), running(batch.dtype), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with pyro.get_param_store().scope(), running(batch.dtype), seeded(0, batch.device):
             trace = poutine.trace(model).get_trace(*batch.args, **batch.kwargs)
     except ProgramError:
         raise

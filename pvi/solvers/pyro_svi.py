@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
+from pvi.programs.context import running, seeded
 from pvi.programs.guide_program import guide_program
 from pvi.programs.handlers import CavityPrior, ScaleObserved
 from pvi.programs.program import num_rows
@@ -91,9 +91,7 @@ class PyroSVI:
         generator = torch.Generator(device=start.device).manual_seed(seed)
         rows_of = minibatches(total, self.batch_size if problem.program.sites.subsampling is None else None, generator)
         average, losses, kept = torch.zeros_like(origin), [], math.ceil(self.steps / 4)
-        devices = [start.device] if start.is_cuda else []
-        with pyro.get_param_store().scope(), torch.random.fork_rng(devices=devices), running(start.dtype):
-            torch.manual_seed(seed)
+        with pyro.get_param_store().scope(), seeded(seed, start.device), running(start.dtype):
             svi = StockSVI(
                 local_model(problem, cavity), local_guide(problem, start), copy.deepcopy(self.optim), self.elbo
             )

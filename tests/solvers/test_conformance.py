@@ -65,8 +65,8 @@ def test_all_conjugate_problems(cls):
 
 def test_the_problems_have_cavities_of_all_kinds():
     proper = [bool(case.problem.family.is_proper(case.cavity)) for case in PROBLEMS]
-    assert True in proper
-    assert False in proper
+    assert any(proper)
+    assert not all(proper)
     # Strong data make every tilted distribution proper.
     assert all(bool((case.scale > 0).all()) and bool(torch.isfinite(case.loc).all()) for case in PROBLEMS)
 
