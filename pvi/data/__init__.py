@@ -2,6 +2,7 @@
 
 from pvi.data.aggregation import Choices, aggregate
 from pvi.data.errors import TableError
+from pvi.data.partition import SPLIT_A, SPLIT_B, small_large
 from pvi.data.reading import ReadOptions, read_file
 from pvi.data.schema import Schema, read_frame
 from pvi.data.sources import read_tables, tables_from_frames
@@ -10,6 +11,8 @@ from pvi.data.tables import Tables, describe
 from pvi.data.target import TargetRule, target_rule
 
 __all__ = [
+    "SPLIT_A",
+    "SPLIT_B",
     "Choices",
     "ClientStatistics",
     "ColumnStatistics",
@@ -25,6 +28,7 @@ __all__ = [
     "read_file",
     "read_frame",
     "read_tables",
+    "small_large",
     "tables_from_frames",
     "target_rule",
 ]
