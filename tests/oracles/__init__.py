@@ -1,5 +1,6 @@
 """Independent references for generalised linear models: numpy and scipy only, nothing here imports `pvi`."""
 
+from .baselines import bcm, streaming_vb, vcl
 from .federated import Client, Natural, Trajectory, sequential_pvi, synchronous_pvi
 from .glm import (
     Array,
@@ -24,6 +25,7 @@ __all__ = [
     "Solution",
     "Trajectory",
     "accuracy",
+    "bcm",
     "elbo",
     "expected_log_likelihood",
     "global_vi",
@@ -32,5 +34,7 @@ __all__ = [
     "lppd",
     "maximise",
     "sequential_pvi",
+    "streaming_vb",
     "synchronous_pvi",
+    "vcl",
 ]

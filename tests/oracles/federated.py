@@ -1,6 +1,7 @@
-"""Partitioned variational inference with near-exact local solves: reference trajectories."""
+"""Partitioned variational inference and its baselines with near-exact local solves: reference trajectories."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,10 @@ Natural = tuple[Array, Array]  # h = precision · mean [d], precision [d] (diago
 
 
 class Trajectory(NamedTuple):
-    """A PVI run: ELBO [rounds] in nats after each round, q, one factor a client, and what went wrong.
+    """A run: ELBO [rounds] in nats after each round, q, one factor a client, and what went wrong.
 
     `improper_cavities` and `improper_sums` count events (client visits, server steps); `local_gradient` is the
-    largest gradient norm that a local solve stopped at.
+    largest gradient norm that a local solve stopped at; `posteriors` are the q after each round.
     """
 
     elbos: Array
@@ -26,6 +27,7 @@ class Trajectory(NamedTuple):
     improper_cavities: int
     improper_sums: int
     local_gradient: float
+    posteriors: list[Natural]
 
 
 def moments_of(natural: Natural) -> tuple[Array, Array]:
@@ -48,49 +50,71 @@ def add(first: Natural, second: Natural, scale: float = 1.0) -> Natural:
     return first[0] + scale * second[0], first[1] + scale * second[1]
 
 
-def _pvi(
-    clients: Sequence[Client],
-    batches: Sequence[Sequence[int]],
-    likelihood: Likelihood,
-    prior_mean: ArrayLike,
-    prior_precision: ArrayLike,
-    covariance: Covariance,
-    damping: float,
-    rounds: int,
-    noise_scale: float,
-    num_nodes: int,
-) -> Trajectory:
+def times(natural: Natural, scale: float) -> Natural:
+    """Natural parameters of a power."""
+    return scale * natural[0], scale * natural[1]
+
+
+@dataclass
+class Federation:
+    """A model, its clients, and a ledger of the local solves."""
+
+    clients: Sequence[Client]
+    likelihood: Likelihood
+    prior_mean: ArrayLike
+    prior_precision: ArrayLike
+    covariance: Covariance
+    noise_scale: float
+    num_nodes: int
+    improper_cavities: int = field(default=0, init=False)
+    local_gradient: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.clients[0][0].shape[1]
+        self.precision = as_matrix(self.prior_precision, self.size)
+        self.mean = np.broadcast_to(np.asarray(self.prior_mean, dtype=np.float64), (self.size,))
+        diagonal = self.covariance == "diagonal"
+        if diagonal and np.any(self.precision != np.diag(np.diag(self.precision))):
+            raise ValueError("diagonal factors need a diagonal prior precision")
+        own = np.diag(self.precision).copy() if diagonal else self.precision
+        self.prior: Natural = (self.precision @ self.mean, own)
+        self.one: Natural = (0 * self.prior[0], 0 * self.prior[1])
+        self.pooled = tuple(np.concatenate([client[part] for client in self.clients]) for part in (0, 1))
+
+    def solve(self, index: int, cavity: Natural, start: Natural) -> Natural:
+        """The best q for the rows of client `index` under a cavity, sought from a proper start."""
+        self.improper_cavities += not is_proper(cavity)
+        matrix = as_matrix(cavity[1], self.size)
+        rest = (self.likelihood, self.noise_scale, self.num_nodes)
+        mean, best, norm = maximise(LocalObjective(*self.clients[index], cavity[0], matrix, *rest), *moments_of(start))
+        if not norm < 1e-6:
+            raise RuntimeError(f"client {index}: the local solve stopped at a gradient norm of {norm:.1e}")
+        self.local_gradient = max(self.local_gradient, norm)
+        if best.ndim == 1:
+            return mean / best, 1 / best
+        precision = inverse(best)
+        return precision @ mean, precision
+
+    def elbo(self, q: Natural) -> float:
+        """Global free energy in nats."""
+        rest = (self.likelihood, self.mean, self.precision, self.noise_scale, self.num_nodes)
+        return elbo(*self.pooled, *moments_of(q), *rest)
+
+    def trajectory(self, posteriors: list[Natural], factors: list[Natural], improper_sums: int = 0) -> Trajectory:
+        """The record of a run."""
+        elbos = np.array([self.elbo(q) for q in posteriors])
+        counts = (self.improper_cavities, improper_sums, self.local_gradient)
+        return Trajectory(elbos, posteriors[-1], factors, *counts, posteriors)
+
+
+def _pvi(federation: Federation, batches: Sequence[Sequence[int]], damping: float, rounds: int) -> Trajectory:
     """PVI that visits `batches` of client indices in each round; all clients of a batch see the same q."""
-    size = clients[0][0].shape[1]
-    precision = as_matrix(prior_precision, size)
-    shift = np.broadcast_to(np.asarray(prior_mean, dtype=np.float64), (size,))
-    if covariance == "diagonal" and np.any(precision != np.diag(np.diag(precision))):
-        raise ValueError("diagonal factors need a diagonal prior precision")
-    q: Natural = (precision @ shift, np.diag(precision).copy() if covariance == "diagonal" else precision)
-    factors: list[Natural] = [(0 * q[0], 0 * q[1]) for _ in clients]
-    design, y = np.concatenate([c[0] for c in clients]), np.concatenate([c[1] for c in clients])
-    elbos, cavities, sums, worst = [], 0, 0, 0.0
+    q, factors = federation.prior, [federation.one for _ in federation.clients]
+    posteriors, sums = [], 0
     for _ in range(rounds):
         for batch in batches:
-            deltas: dict[int, Natural] = {}
-            for index in batch:
-                cavity = add(q, factors[index], -1)
-                cavities += not is_proper(cavity)
-                objective = LocalObjective(
-                    *clients[index], cavity[0], as_matrix(cavity[1], size), likelihood, noise_scale, num_nodes
-                )
-                mean, best, norm = maximise(objective, *moments_of(q))
-                if not norm < 1e-6:
-                    raise RuntimeError(f"client {index}: the local solve stopped at a gradient norm of {norm:.1e}")
-                worst = max(worst, norm)
-                local_precision = 1 / best if best.ndim == 1 else inverse(best)
-                local = (
-                    local_precision * mean if best.ndim == 1 else local_precision @ mean,
-                    local_precision,
-                )
-                deltas[index] = add(local, q, -1)
-            step = damping
-            total: Natural = (0 * q[0], 0 * q[1])
+            deltas = {index: add(federation.solve(index, add(q, factors[index], -1), q), q, -1) for index in batch}
+            step, total = damping, federation.one
             for delta in deltas.values():
                 total = add(total, delta)
             if not is_proper(add(q, total, step)):
@@ -100,19 +124,8 @@ def _pvi(
             q = add(q, total, step)
             for index, delta in deltas.items():
                 factors[index] = add(factors[index], delta, step)
-        elbos.append(
-            elbo(
-                design,
-                y,
-                *moments_of(q),
-                likelihood,
-                shift,
-                precision,
-                noise_scale=noise_scale,
-                num_nodes=num_nodes,
-            )
-        )
-    return Trajectory(np.array(elbos), q, factors, cavities, sums, worst)
+        posteriors.append(q)
+    return federation.trajectory(posteriors, factors, sums)
 
 
 def synchronous_pvi(
@@ -130,9 +143,8 @@ def synchronous_pvi(
 
     An improper sum is counted and the step halved until q is proper.
     """
-    batches = [range(len(clients))]
-    options = (likelihood, prior_mean, prior_precision, covariance, damping, rounds, noise_scale, num_nodes)
-    return _pvi(clients, batches, *options)
+    federation = Federation(clients, likelihood, prior_mean, prior_precision, covariance, noise_scale, num_nodes)
+    return _pvi(federation, [range(len(clients))], damping, rounds)
 
 
 def sequential_pvi(
@@ -147,6 +159,5 @@ def sequential_pvi(
     num_nodes: int = 64,
 ) -> Trajectory:
     """A round is one pass: clients refine one after the other in the given order, each against the newest q."""
-    batches = [[index] for index in range(len(clients))]
-    options = (likelihood, prior_mean, prior_precision, covariance, damping, rounds, noise_scale, num_nodes)
-    return _pvi(clients, batches, *options)
+    federation = Federation(clients, likelihood, prior_mean, prior_precision, covariance, noise_scale, num_nodes)
+    return _pvi(federation, [[index] for index in range(len(clients))], damping, rounds)
