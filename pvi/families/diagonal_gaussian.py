@@ -53,6 +53,17 @@ class DiagonalGaussian:
         loc, second = mean[..., : self.size], mean[..., self.size :]
         return self.natural_from_standard(loc=loc, scale=(second - loc.square()).sqrt())
 
+    def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
+        """The derivative of η along dμ = g: dη = (λ dm - m λ² dv, ½ λ² dv) with dv = d(m² + σ²) - 2 m dm."""
+        h, precision = self._split(natural)
+        loc, change = h / precision, gradient[..., : self.size]
+        spread = precision.square() * (gradient[..., self.size :] - 2 * loc * change)
+        return torch.cat([precision * change - loc * spread, 0.5 * spread], -1)
+
+    def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
+        """m and σ²."""
+        return self.location(natural), self.variance(natural)
+
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """``loc`` and ``scale``, each ``[..., size]``."""
         h, precision = self._split(natural)
@@ -91,9 +102,13 @@ class DiagonalGaussian:
         self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """m + σ ε, ``[*sample_shape, ..., size]``."""
+        shape = (*sample_shape, *natural.shape[:-1], self.size)
+        noise = torch.randn(shape, generator=generator, dtype=natural.dtype, device=natural.device)
+        return self.from_noise(natural, noise)
+
+    def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
+        """m + σ ε."""
         h, precision = self._split(natural)
-        shape = (*sample_shape, *h.shape)
-        noise = torch.randn(shape, generator=generator, dtype=h.dtype, device=h.device)
         return h / precision + precision.rsqrt() * noise
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
@@ -109,9 +124,13 @@ class DiagonalGaussian:
         pieces = [natural[..., start:stop], natural[..., self.size + start : self.size + stop]]
         return DiagonalGaussian(stop - start), torch.cat(pieces, -1)
 
+    def interior(self, like: Tensor) -> Tensor:
+        """The origin."""
+        return torch.zeros(self.size, dtype=like.dtype, device=like.device)
+
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η from gradients at 0 and 1: ∇ log q(x) = h - λ x."""
-        zero = torch.zeros(self.size, dtype=like.dtype, device=like.device)
+        zero = self.interior(like)
         gradient = torch.func.grad(log_density)
         h = gradient(zero)
         precision = h - gradient(torch.ones_like(zero))

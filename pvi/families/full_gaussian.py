@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pvi.families.diagonal_gaussian import DiagonalGaussian
 from pvi.families.protocol import Family
+from pvi.families.triangle import fill, pack, symmetric
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,13 @@ class FullGaussian:
         """d + d(d+1)/2: mean and Cholesky factor with log diagonal."""
         return self.num_natural
 
-    def _pack(self, symmetric: Tensor) -> Tensor:
-        rows, columns = torch.tril_indices(self.size, self.size, device=symmetric.device)
-        return symmetric[..., rows, columns]
-
-    def _fill(self, triangle: Tensor) -> Tensor:
-        rows, columns = torch.tril_indices(self.size, self.size, device=triangle.device)
-        index = torch.zeros(self.size, self.size, dtype=torch.long, device=triangle.device)
-        index[rows, columns] = torch.arange(rows.shape[0], device=triangle.device)
-        filled = triangle[..., index.reshape(-1)].reshape(*triangle.shape[:-1], self.size, self.size)
-        return filled.tril()
-
     def _precision(self, natural: Tensor) -> Tensor:
-        lower = self._fill(-natural[..., self.size :])
+        lower = fill(-natural[..., self.size :], self.size)
         return lower + lower.mT
 
     def _natural(self, h: Tensor, precision: Tensor) -> Tensor:
         halved = precision - 0.5 * torch.diag_embed(precision.diagonal(dim1=-2, dim2=-1))
-        return torch.cat([h, -self._pack(halved)], -1)
+        return torch.cat([h, -pack(halved)], -1)
 
     def _factorise(self, natural: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Precision's Cholesky factor, the mean, and whether the factorisation exists."""
@@ -57,7 +47,7 @@ class FullGaussian:
 
     def statistics(self, x: Tensor) -> Tensor:
         """(x, x_i x_j for i ≥ j)."""
-        return torch.cat([x, self._pack(x[..., :, None] * x[..., None, :])], -1)
+        return torch.cat([x, pack(x[..., :, None] * x[..., None, :])], -1)
 
     def log_partition(self, natural: Tensor) -> Tensor:
         """½ (h·Λ⁻¹h - log|Λ| + d log 2π), nats."""
@@ -72,13 +62,26 @@ class FullGaussian:
         """(m, Σ_ij + m_i m_j)."""
         cholesky, loc, _ = self._factorise(natural)
         second = torch.cholesky_inverse(cholesky) + loc[..., :, None] * loc[..., None, :]
-        return torch.cat([loc, self._pack(second)], -1)
+        return torch.cat([loc, pack(second)], -1)
 
     def natural_from_mean(self, mean: Tensor) -> Tensor:
         """η from (m, Σ + m mᵀ)."""
-        loc, lower = mean[..., : self.size], self._fill(mean[..., self.size :])
-        second = lower + lower.tril(-1).mT
+        loc, second = mean[..., : self.size], symmetric(mean[..., self.size :], self.size)
         return self.natural_from_standard(loc=loc, covariance_matrix=second - loc[..., :, None] * loc[..., None, :])
+
+    def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
+        """The derivative of η along dμ = g: dΛ = -Λ dΣ Λ and dh = dΛ m + Λ dm with dΣ = dS - dm mᵀ - m dmᵀ."""
+        precision, loc = self._precision(natural), self.location(natural)
+        change = gradient[..., : self.size]
+        outer = change[..., :, None] * loc[..., None, :]
+        spread = symmetric(gradient[..., self.size :], self.size) - outer - outer.mT
+        turned = -precision @ spread @ precision
+        h = (turned @ loc[..., None] + precision @ change[..., None])[..., 0]
+        return self._natural(h, 0.5 * (turned + turned.mT))
+
+    def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
+        """m and the diagonal of Σ."""
+        return self.location(natural), self.variance(natural)
 
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """``loc [..., size]`` and ``covariance_matrix [..., size, size]``."""
@@ -95,11 +98,11 @@ class FullGaussian:
         """(m, the Cholesky factor of Σ with its diagonal logged)."""
         cholesky = torch.linalg.cholesky(self.standard(natural)["covariance_matrix"])
         logged = cholesky.tril(-1) + torch.diag_embed(cholesky.diagonal(dim1=-2, dim2=-1).log())
-        return torch.cat([self.location(natural), self._pack(logged)], -1)
+        return torch.cat([self.location(natural), pack(logged)], -1)
 
     def natural_from_free(self, free: Tensor) -> Tensor:
         """η from :meth:`free`'s coordinates."""
-        loc, lower = free[..., : self.size], self._fill(free[..., self.size :])
+        loc, lower = free[..., : self.size], fill(free[..., self.size :], self.size)
         cholesky = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
         precision = torch.cholesky_inverse(cholesky)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
@@ -109,7 +112,7 @@ class FullGaussian:
         scale = self.variance(natural).sqrt()
         rows = scale[..., :, None].expand(*scale.shape, self.size)
         triangle = rows.tril(-1) + torch.diag_embed(torch.ones_like(scale))
-        return torch.cat([scale, self._pack(triangle)], -1)
+        return torch.cat([scale, pack(triangle)], -1)
 
     def is_proper(self, natural: Tensor) -> Tensor:
         """The precision has a Cholesky factor and everything is finite."""
@@ -129,9 +132,13 @@ class FullGaussian:
         self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """m + L⁻ᵀ ε with Λ = L Lᵀ, ``[*sample_shape, ..., size]``."""
+        shape = (*sample_shape, *natural.shape[:-1], self.size)
+        noise = torch.randn(shape, generator=generator, dtype=natural.dtype, device=natural.device)
+        return self.from_noise(natural, noise)
+
+    def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
+        """m + L⁻ᵀ ε with Λ = L Lᵀ."""
         cholesky, loc, _ = self._factorise(natural)
-        shape = (*sample_shape, *loc.shape)
-        noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
         return loc + torch.linalg.solve_triangular(cholesky.mT, noise[..., None], upper=True)[..., 0]
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
@@ -157,9 +164,13 @@ class FullGaussian:
         family = FullGaussian(stop - start)
         return family, family.natural_from_standard(loc=loc, covariance_matrix=block)
 
+    def interior(self, like: Tensor) -> Tensor:
+        """The origin."""
+        return torch.zeros(self.size, dtype=like.dtype, device=like.device)
+
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η from the gradients at 0 and at the unit vectors: ∇ log q(x) = h - Λ x."""
-        zero = torch.zeros(self.size, dtype=like.dtype, device=like.device)
+        zero = self.interior(like)
         gradient = torch.func.grad(log_density)
         h = gradient(zero)
         unit = torch.eye(self.size, dtype=like.dtype, device=like.device)

@@ -75,6 +75,17 @@ class Product:
         parts = zip(self.members, self._naturals(mean), strict=True)
         return torch.cat([member.natural_from_mean(part) for member, part in parts], -1)
 
+    def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
+        """The members' natural gradients end to end: F is block diagonal."""
+        parts = zip(self.members, self._naturals(natural), self._naturals(gradient), strict=True)
+        return torch.cat([member.natural_gradient(part, g) for member, part, g in parts], -1)
+
+    def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
+        """The members' moments end to end."""
+        parts = zip(self.members, self._naturals(natural), strict=True)
+        means, variances = zip(*[member.moments(part) for member, part in parts], strict=True)
+        return torch.cat(means, -1), torch.cat(variances, -1)
+
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """The members' standard parameters, keys ``member.parameter``."""
         return {
@@ -142,12 +153,16 @@ class Product:
             offset += member.size
         raise ValueError(f"x[{start}:{stop}] spans several members of {self.names}")
 
+    def interior(self, like: Tensor) -> Tensor:
+        """The members' interior points end to end."""
+        return torch.cat([member.interior(like) for member in self.members])
+
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-        """Each member's η with the other members' pieces held at 0."""
-        zeros = [torch.zeros(member.size, dtype=like.dtype, device=like.device) for member in self.members]
+        """Each member's η with the other members' pieces held at an interior point."""
+        held = [member.interior(like) for member in self.members]
 
         def slice_of(k: int) -> Callable[[Tensor], Tensor]:
-            return lambda x: log_density(torch.cat([*zeros[:k], x, *zeros[k + 1 :]]))
+            return lambda x: log_density(torch.cat([*held[:k], x, *held[k + 1 :]]))
 
         return torch.cat([member.recover(slice_of(k), like) for k, member in enumerate(self.members)])
 
@@ -160,6 +175,11 @@ class Product:
         """The diagonal of the covariance; all members must be Gaussian."""
         parts = zip(self._gaussians(), self._naturals(natural), strict=True)
         return torch.cat([member.variance(part) for member, part in parts], -1)
+
+    def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
+        """The members' draws from their pieces of the noise, end to end."""
+        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(noise), strict=True)
+        return torch.cat([member.from_noise(part, piece) for member, part, piece in parts], -1)
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, summed over the members."""

@@ -45,6 +45,15 @@ class Family(Protocol):
     def natural_from_mean(self, mean: Tensor) -> Tensor:
         """The inverse of :meth:`mean_parameters`."""
 
+    def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
+        """F(η)⁻¹ g with F = ∂μ/∂η the Fisher information, both ``[..., num_natural]``.
+
+        With g = ∇_η f it is ∇_μ f, the direction of the fixed-point iteration.
+        """
+
+    def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
+        """E[x] and Var[x] of every coordinate, each ``[..., size]``."""
+
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """The textbook parameters by name."""
 
@@ -78,6 +87,9 @@ class Family(Protocol):
     def marginal(self, natural: Tensor, start: int, stop: int) -> "tuple[Family, Tensor]":
         """The law of x[start:stop], a member of a smaller family, and its η."""
 
+    def interior(self, like: Tensor) -> Tensor:
+        """A point ``[size]`` inside the support, of the dtype and device of ``like``."""
+
     def recover(self, log_density: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
         """η of a log density ``[size] -> []`` that is known to be η·T(x) + constant.
 
@@ -95,6 +107,9 @@ class GaussianFamily(Family, Protocol):
 
     def variance(self, natural: Tensor) -> Tensor:
         """The diagonal of the covariance, ``[..., size]``."""
+
+    def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
+        """m + S ε with S Sᵀ the covariance, for standard normal ``noise [..., size]``; broadcasts over leading axes."""
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, ``design [n, size] -> [n]``."""

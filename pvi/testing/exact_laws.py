@@ -22,6 +22,11 @@ def sizes_and_dtypes(case: Case) -> None:
         "free": (family.free(naturals), (*lead, family.num_free)),
         "natural_from_free": (family.natural_from_free(family.free(naturals)), (*lead, family.num_natural)),
         "free_scale": (family.free_scale(naturals[1]), (family.num_free,)),
+        "natural_gradient": (family.natural_gradient(naturals, case.unit * naturals), (*lead, family.num_natural)),
+        "moments (mean)": (family.moments(naturals)[0], (*lead, family.size)),
+        "moments (variance)": (family.moments(naturals)[1], (*lead, family.size)),
+        "interior": (family.interior(naturals), (family.size,)),
+        "statistics of interior": (family.statistics(family.interior(naturals)), (family.num_natural,)),
     }
     for name, (value, shape) in found.items():
         assert value.shape == shape, f"{name} has shape {tuple(value.shape)}, expected {tuple(shape)}"
@@ -62,6 +67,30 @@ def hessian_of_log_partition(case: Case) -> None:
         close(case, "∇²A is symmetric", second, second.mT, unit)
         smallest = torch.linalg.eigvalsh((second / unit).double())[0].item()
         assert smallest > 0, f"∇²A is not positive definite: eigenvalue {smallest:.2g} of its correlation matrix"
+
+
+def natural_gradients(case: Case) -> None:
+    """``natural_gradient`` solves with ∇²A, the gradient being drawn with covariance ∇²A; batched and in ``vmap``."""
+    family, naturals = case.family, case.naturals
+    gradients, expected, units = [], [], []
+    for k, natural in enumerate(naturals):
+        second = hessian(family.log_partition, natural.double())
+        deviation = second.diagonal().sqrt()
+        correlation = second / (deviation[:, None] * deviation)
+        root = torch.linalg.cholesky(correlation)
+        noise = case.normal(family.num_natural, stream=60 + k).double()
+        # Rounded first, so that the solution is that of the very gradient which the family sees.
+        gradient = (deviation * (root @ noise)).to(natural)
+        solved = torch.cholesky_solve((gradient.double() / deviation)[:, None], root)[:, 0]
+        gradients.append(gradient)
+        expected.append((solved / deviation).to(natural))
+        units.append((torch.cholesky_inverse(root).diagonal().sqrt() / deviation).to(natural))
+    gradient, wanted, unit = torch.stack(gradients), torch.stack(expected), torch.stack(units)
+    close(case, "natural_gradient", family.natural_gradient(naturals, gradient), wanted, unit)
+    mapped = torch.func.vmap(family.natural_gradient)(naturals, gradient)
+    close(case, "vmap(natural_gradient)", mapped, wanted, unit)
+    shaped = family.natural_gradient(naturals.reshape(2, 2, -1), gradient.reshape(2, 2, -1))
+    close(case, "natural_gradient with two axes", shaped.reshape(wanted.shape), wanted, unit)
 
 
 def product_is_sum(case: Case) -> None:
@@ -213,6 +242,7 @@ LAWS = (
     round_trips,
     gradient_of_log_partition,
     hessian_of_log_partition,
+    natural_gradients,
     product_is_sum,
     agrees_with_torch,
     distribution_shapes,

@@ -5,7 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from pvi.families import GaussianFamily
+from pvi.families import GaussianFamily, Product
 from pvi.testing.case import Case, close, hessian, size_of
 
 ROWS = 5
@@ -50,10 +50,40 @@ def moments(case: Case) -> None:
         spread = covariances[-1].diagonal().sqrt()
         close(case, "location", family.location(natural), loc, spread + loc.abs())
         close(case, "variance", family.variance(natural), spread.square(), spread.square())
+        mean, variance = family.moments(natural)
+        close(case, "moments (mean)", mean, loc, spread + loc.abs())
+        close(case, "moments (variance)", variance, spread.square(), spread.square())
     variance = torch.stack([covariance.diagonal() for covariance in covariances])
     close(case, "variance of a batch", family.variance(case.naturals), variance, size_of(variance))
     loc = torch.stack([family.location(natural) for natural in case.naturals])
     close(case, "location of a batch", family.location(case.naturals), loc, size_of(loc) + variance.amax().sqrt())
+
+
+def draws_from_noise(case: Case) -> None:
+    """``from_noise`` is m + S ε with S Sᵀ = Λ⁻¹, for batches too, and ``sample`` is it at standard normal noise."""
+    family, size = _family(case), case.family.size
+    zero = case.naturals.new_zeros(size)
+    noise = case.normal(7, len(case.naturals), size, stream=58)
+    batch = family.from_noise(case.naturals, noise)
+    for k, natural in enumerate(case.naturals):
+        covariance = torch.linalg.inv(-_log_factor(case, natural)[1].double()).to(natural)
+        spread, loc = covariance.diagonal().sqrt(), family.location(natural)
+        unit = spread + loc.abs()
+        close(case, "from_noise(η, 0)", family.from_noise(natural, zero), loc, unit)
+        # Column j is S e_j, the derivative of the draw along its j-th noise.
+        scale = torch.func.jacrev(lambda e, natural=natural: family.from_noise(natural, e))(zero)
+        close(case, "S Sᵀ", scale @ scale.mT, covariance, spread[:, None] * spread)
+        close(case, "m + S ε", batch[:, k], loc + noise[:, k] @ scale.mT, unit)
+    same = case.normal(len(case.naturals), size, stream=59)
+    mapped = torch.func.vmap(family.from_noise)(case.naturals, same)
+    close(case, "vmap(from_noise)", mapped, family.from_noise(case.naturals, same), size_of(mapped))
+    # Members of a product draw one after the other from one stream.
+    natural, generator = case.naturals[1], case.generator(59)
+    sizes = [member.size for member in family.members] if isinstance(family, Product) else [size]
+    if not isinstance(family, Product) or not any(isinstance(member, Product) for member in family.members):
+        parts = [torch.randn((6, n), generator=generator, dtype=natural.dtype) for n in sizes]
+        drawn = family.sample(natural, (6,), case.generator(59))
+        close(case, "sample", drawn, family.from_noise(natural, torch.cat(parts, -1)), size_of(drawn))
 
 
 def predictor_variances(case: Case) -> None:
@@ -99,6 +129,7 @@ def relocation(case: Case) -> None:
 LAWS = (
     precision_is_curvature,
     moments,
+    draws_from_noise,
     predictor_variances,
     quadratics,
     relocation,

@@ -16,6 +16,15 @@ def sampled_statistics(case: Case) -> None:
         estimates(case, "E[T] = μ", case.family.statistics(case.draws(natural, k)), mean, size_of(mean[None]))
 
 
+def sampled_moments(case: Case) -> None:
+    """``moments`` are the mean and the variance of the draws."""
+    for k, natural in enumerate(case.naturals):
+        mean, variance = case.family.moments(natural)
+        x = case.draws(natural, 70 + k)
+        estimates(case, "E[x]", x, mean, mean.abs() + variance.sqrt())
+        estimates(case, "Var[x]", (x - mean).square(), variance, mean.square() + variance)
+
+
 def fisher(case: Case) -> None:
     """The covariance of T over draws is ∇²A."""
     for k, natural in enumerate(case.naturals):
@@ -128,6 +137,7 @@ def _within_one_member(family: Product, start: int, stop: int) -> bool:
 
 LAWS = (
     sampled_statistics,
+    sampled_moments,
     fisher,
     entropies,
     draws_repeat,

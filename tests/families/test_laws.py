@@ -144,6 +144,24 @@ class WrongRecovery(Wrong):
         return super().recover(log_density, like) * 1.001
 
 
+class WrongNaturalGradient(Wrong):
+    """Forgets that the second moment holds the mean."""
+
+    def natural_gradient(self, natural, gradient):
+        precision = self.variance(natural).reciprocal()
+        return torch.cat([precision, 0.5 * precision.square()], -1) * gradient
+
+
+class VarianceAsScale(Wrong):
+    def from_noise(self, natural, noise):
+        return self.location(natural) + self.variance(natural) * noise
+
+
+class SecondMoment(Wrong):
+    def moments(self, natural):
+        return tuple(self.mean_parameters(natural).split(self.size, -1))
+
+
 class SquaredNothing(Wrong):
     """Predictor variance with |A| in place of A²."""
 
@@ -173,9 +191,12 @@ class DoublePrecision(Wrong):
 WRONG = {
     OffByAConstant: "agrees_with_torch",
     WrongMean: "round_trips|gradient_of_log_partition",
-    WrongDraws: "sampled_statistics",
+    WrongDraws: "draws_from_noise",
     DetachedDraws: "pathwise_gradients",
-    GlobalDraws: "draws_repeat",
+    GlobalDraws: "draws_from_noise",
+    WrongNaturalGradient: "natural_gradients",
+    VarianceAsScale: "draws_from_noise",
+    SecondMoment: "moments",
     AlwaysProper: "propriety_at_the_edge",
     FarBoundary: "propriety_at_the_edge",
     FiniteWhereImproper: "propriety_at_the_edge",

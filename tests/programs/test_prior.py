@@ -6,10 +6,11 @@ import pytest
 import torch
 from toy_programs import F64, LIKE, normal, problem_of
 
-from pvi.families import DiagonalGaussian, FullGaussian
+from pvi.families import DiagonalGaussian, FullGaussian, Product
+from pvi.posterior import Posterior
 from pvi.problem import build_problem
-from pvi.programs.prior import prior_posterior
-from pvi.programs.recover import recover
+from pvi.programs.prior import OutsideFamily, find_prior, prior_posterior
+from pvi.programs.recover import DRAWS, factor_parameters, recover, recover_factor, support_points
 from pvi.programs.sites import ProgramError
 
 Y = normal(4, seed=1)
@@ -153,3 +154,78 @@ def test_prior_posterior_in_single_precision():
     prior = prior_posterior(problem.program, problem.approximation, {"a": problem.batch}, LIKE.float())
     assert prior.natural.dtype == torch.float32
     torch.testing.assert_close(prior.mean["loc"].item(), 1.5, rtol=1e-4, atol=0)
+
+
+def test_factors_are_recovered_with_their_constant():
+    """An improper factor: a quadratic that opens upwards in one direction."""
+    two = FullGaussian(2)
+    matrix = torch.tensor([[2.0, 1.0], [1.0, -3.0]], dtype=F64)
+
+    def log_factor(x):
+        return 0.7 + x.sum() - 0.5 * x @ matrix @ x
+
+    found = recover_factor(two, log_factor, LIKE)
+    assert found.exact
+    assert not bool(two.is_proper(found.natural))
+    torch.testing.assert_close(two.precision_matrix(found.natural), matrix)
+    torch.testing.assert_close(found.constant, LIKE + 0.7)
+    # Not in the smaller family, nor with a term of higher order, nor where it bends only far out.
+    for family, factor in (
+        (DiagonalGaussian(2), log_factor),
+        (two, lambda x: log_factor(x) + 1e-6 * x[0] ** 3),
+        (two, lambda x: log_factor(x) + (x[0] - 1.2).clamp(min=0) * 1e-3),
+    ):
+        assert not recover_factor(family, factor, LIKE).exact
+
+
+def test_factors_are_differentiable_in_what_they_close_over():
+    one = DiagonalGaussian(1)
+    x = torch.tensor([0.3, -1.0, 0.4], dtype=F64)
+
+    def parameters(scale):
+        return factor_parameters(one, lambda loc: dist.Normal(loc, scale).log_prob(x).sum(), LIKE)
+
+    scale = LIKE + 0.7
+    natural, constant = parameters(scale)
+    torch.testing.assert_close(natural, torch.stack([x.sum(), LIKE - 1.5]) / scale**2)
+    d_natural = torch.func.jacrev(lambda scale: parameters(scale)[0])(scale)
+    torch.testing.assert_close(d_natural, -2 * natural / scale)
+    # c = Σ log N(x_i; 0, scale²), whose derivative is Σ x_i²/scale³ - 3/scale.
+    expected = (x.square().sum() / scale**3 - 3 / scale).item()
+    assert torch.func.grad(lambda scale: parameters(scale)[1])(scale).item() == pytest.approx(expected)
+    assert constant.item() == pytest.approx(dist.Normal(LIKE, scale).log_prob(x).sum().item())
+
+
+def test_the_points_of_the_check_reach_far():
+    points = support_points(Product(("a", "b"), (DiagonalGaussian(3), FullGaussian(2))), LIKE)
+    assert points.shape == (DRAWS, 5)
+    assert torch.equal(points[: DRAWS // 2], -points[DRAWS // 2 :])
+    assert points[0].abs().max() < 1
+    assert points.abs().max() > 2
+    assert DRAWS >= 8
+
+
+def outside(sample):
+    problem, _ = problem_of(observing(lambda: pyro.sample("loc", dist.Normal(0.0, 1.0))), Y)
+    program = problem.program._replace(model=observing(sample))
+    return find_prior(program, problem.approximation, {"a": problem.batch}, LIKE)
+
+
+def test_a_prior_outside_the_family_is_an_answer():
+    found = outside(lambda: pyro.sample("loc", dist.Laplace(0.0, 1.0)))
+    assert isinstance(found, OutsideFamily)
+    assert found.residual > 1e-3
+    assert "'loc'" in found.message
+    assert isinstance(outside(lambda: pyro.sample("loc", dist.Normal(1.0, 2.0))), Posterior)
+
+
+def test_clients_share_a_prior_outside_the_family_too():
+    def model(y):
+        loc = pyro.sample("loc", dist.Laplace(y.mean(), 1.0))
+        pyro.sample("y", dist.Normal(loc, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+    problem, _ = problem_of(observing(lambda: pyro.sample("loc", dist.Normal(0.0, 1.0))), Y)
+    program = problem.program._replace(model=model)
+    batches = {"first": problem.batch, "second": problem.batch._replace(args=(Y + 1,))}
+    with pytest.raises(ProgramError, match="the prior depends on the data: client 'second'"):
+        find_prior(program, problem.approximation, batches, LIKE)
