@@ -13,6 +13,8 @@ from .glm import (
     linear_regression,
     lppd,
 )
+from .power_ep import PowerEP, grouped_power_ep, power_ep
+from .stochastic_power_ep import StochasticPowerEP, stochastic_power_ep
 from .vi import LocalObjective, Solution, global_vi, maximise
 
 __all__ = [
@@ -22,18 +24,23 @@ __all__ = [
     "Likelihood",
     "LocalObjective",
     "Natural",
+    "PowerEP",
     "Solution",
+    "StochasticPowerEP",
     "Trajectory",
     "accuracy",
     "bcm",
     "elbo",
     "expected_log_likelihood",
     "global_vi",
+    "grouped_power_ep",
     "kl_divergence",
     "linear_regression",
     "lppd",
     "maximise",
+    "power_ep",
     "sequential_pvi",
+    "stochastic_power_ep",
     "streaming_vb",
     "synchronous_pvi",
     "vcl",
