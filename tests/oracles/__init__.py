@@ -1,6 +1,7 @@
 """Independent references for generalised linear models: numpy and scipy only, nothing here imports `pvi`."""
 
 from .baselines import bcm, streaming_vb, vcl
+from .evidence import Scales, best_scales, log_evidence, type_two
 from .federated import Client, Natural, Trajectory, sequential_pvi, synchronous_pvi
 from .glm import (
     Array,
@@ -25,17 +26,20 @@ __all__ = [
     "LocalObjective",
     "Natural",
     "PowerEP",
+    "Scales",
     "Solution",
     "StochasticPowerEP",
     "Trajectory",
     "accuracy",
     "bcm",
+    "best_scales",
     "elbo",
     "expected_log_likelihood",
     "global_vi",
     "grouped_power_ep",
     "kl_divergence",
     "linear_regression",
+    "log_evidence",
     "lppd",
     "maximise",
     "power_ep",
@@ -43,5 +47,6 @@ __all__ = [
     "stochastic_power_ep",
     "streaming_vb",
     "synchronous_pvi",
+    "type_two",
     "vcl",
 ]
