@@ -7,8 +7,10 @@ import importlib
 from typing import Any
 
 from pvi import schedules, solvers
-from pvi.algorithms import PVI, Algorithm
+from pvi.acceleration import Anderson
+from pvi.algorithms import PVI, VCL, Algorithm, BCMSame, BCMSplit, GlobalVI, PowerEP, StochasticEP, StreamingVB
 from pvi.checkpoint import CheckpointError, load
+from pvi.damping import Auto, Decay
 from pvi.factors import Factor
 from pvi.history import Round
 from pvi.posterior import ImproperError, Posterior
@@ -32,17 +34,27 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "PVI",
+    "VCL",
     "Algorithm",
+    "Anderson",
+    "Auto",
+    "BCMSame",
+    "BCMSplit",
     "CheckpointError",
+    "Decay",
     "Factor",
     "FullCovariance",
+    "GlobalVI",
     "ImproperError",
     "MeanField",
     "ModelNameError",
     "Posterior",
+    "PowerEP",
     "ProgramError",
     "Result",
     "Round",
+    "StochasticEP",
+    "StreamingVB",
     "fit",
     "load",
     "schedules",

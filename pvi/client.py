@@ -1,4 +1,4 @@
-"""A client: it holds its factor and its rows, and answers a q with the change of its factor."""
+"""A client: it holds its factor, its own latents and its rows, and answers a q with the change of its factor."""
 
 import time
 from typing import NamedTuple
@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.factors import CavityRule, Factor, damp, divide, is_finite, multiply, power, unit
+from pvi.cavities import CavityRule, Setting
+from pvi.factors import Factor, damp, divide, is_finite, multiply, power, unit
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
 from pvi.solvers import Solver, SolverInfo
@@ -15,12 +16,14 @@ from pvi.solvers import Solver, SolverInfo
 class ClientState(NamedTuple):
     """What a client keeps between visits. It never leaves the client.
 
-    ``seed`` is the client's own; together with ``visits`` it fixes every random draw.
+    ``seed`` is the client's own; together with ``visits`` it fixes every random draw. ``conditional`` is η of
+    q(z | θ), the client's own latents given the shared ones (``None`` where it has none).
     """
 
     factor: Factor
     visits: int
     seed: int
+    conditional: Tensor | None = None
 
 
 class Update(NamedTuple):
@@ -34,7 +37,8 @@ class ClientInfo(NamedTuple):
     """What a person may want to know about one visit.
 
     ``rejected`` says why the update was not used (empty: it was); ``max_delta`` is max |Δη|; ``step_fraction`` the
-    part of Δ that kept q proper, filled in by the server's answer.
+    part of Δ that kept q proper, filled in by the server's answer. ``staleness`` counts the server's steps between
+    the q that the client worked on and the one that its update was applied to.
     """
 
     client: str
@@ -43,17 +47,19 @@ class ClientInfo(NamedTuple):
     step_fraction: float
     seconds: float
     solver: SolverInfo | None
+    staleness: int = 0
 
 
 def init(problem: LocalProblem, like: Tensor, seed: int) -> ClientState:
     """t_m = 1."""
-    return ClientState(unit(problem.approximation.family, like), 0, seed)
+    return ClientState(unit(problem.extension.shared, like), 0, seed, problem.conditional)
 
 
 def step(
     state: ClientState,
     problem: LocalProblem,
     posterior: Posterior,
+    setting: Setting,
     cavity_rule: CavityRule,
     solver: Solver,
     damping: float,
@@ -64,16 +70,18 @@ def step(
     finite or not proper gives no update, and the info says why.
     """
     began = time.perf_counter()
-    cavity = cavity_rule(posterior, state.factor)
-    initial = problem.approximation.initial
-    start = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
-    natural, solved, rejected = _solve(state, problem, solver, cavity, start)
+    cavity, replaced = cavity_rule(posterior, state.factor, setting)
+    natural, solved, rejected = _solve(state, problem, solver, cavity, posterior)
     visited = state._replace(visits=state.visits + 1)
     if rejected:
         return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, time.perf_counter() - began, solved)
-    q = Factor(problem.family, natural, -problem.family.log_partition(natural))
-    damped = damp(state.factor, divide(q, cavity), damping)
-    update = Update(problem.client, divide(damped, state.factor))
+    family = problem.extension.shared
+    marginal = problem.extension.marginal(natural)
+    q = Factor(family, marginal, -family.log_partition(marginal))
+    damped = damp(replaced, divide(q, cavity), damping)
+    update = Update(problem.client, divide(damped, replaced))
+    if state.conditional is not None:
+        visited = visited._replace(conditional=problem.extension.conditional(natural))
     largest = update.delta.natural.abs().max().item()
     return visited, update, ClientInfo(problem.client, "", largest, 1.0, time.perf_counter() - began, solved)
 
@@ -84,10 +92,13 @@ def accept(state: ClientState, update: Update, fraction: float) -> ClientState:
 
 
 def _solve(
-    state: ClientState, problem: LocalProblem, solver: Solver, cavity: Factor, start: Tensor
+    state: ClientState, problem: LocalProblem, solver: Solver, cavity: Factor, posterior: Posterior
 ) -> tuple[Tensor, SolverInfo | None, str]:
+    initial = problem.approximation.initial
+    shared = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
+    start = problem.local(shared, state.conditional)
     try:
-        natural, info = solver.solve(problem, cavity.natural, start, state.seed + state.visits)
+        natural, info = solver.solve(problem, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
     except torch.linalg.LinAlgError as error:
         return start, None, f"the local solve broke down ({error}); the factor stays"
     except Exception as error:
@@ -97,7 +108,7 @@ def _solve(
         return natural, info, "the local solve ended in values that are not finite; the factor stays"
     if not bool(problem.family.is_proper(natural)):
         return natural, info, "the local solve ended in an improper q; the factor stays"
-    new = Factor(problem.family, natural, -problem.family.log_partition(natural))
-    if not is_finite(divide(new, cavity)):
+    family, marginal = problem.extension.shared, problem.extension.marginal(natural)
+    if not is_finite(divide(Factor(family, marginal, -family.log_partition(marginal)), cavity)):
         return natural, info, "the new factor is not finite; the factor stays"
     return natural, info, ""

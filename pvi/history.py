@@ -1,6 +1,8 @@
 """What a run tells about itself: one record a round."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from pvi.client import ClientInfo
 
@@ -15,6 +17,9 @@ class Round(NamedTuple):
     the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
     max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info. ``max_shift`` is the largest change of a posterior
     mean over the round in posterior standard deviations (unconstrained): the ELBO can look settled long before it is.
+    ``damping`` is the ρ used, ``simulated_seconds`` the schedule's time at the end of the round, ``hyperparameters`` the learned ones by
+    name, ``mixing`` the accelerated round's weights (empty: the plain step was taken), ``attempts`` how often the round
+    was played until the free energy did not fall (``damping="auto"``).
     """
 
     number: int
@@ -30,6 +35,16 @@ class Round(NamedTuple):
     drift: float
     clients: dict[str, ClientInfo]
     max_shift: float = 0.0
+    damping: float = 1.0
+    simulated_seconds: float = 0.0
+    hyperparameters: dict[str, Any] = {}  # noqa: RUF012 - a record, never changed
+    mixing: tuple[float, ...] = ()
+    attempts: int = 1
+
+    @property
+    def max_staleness(self) -> int:
+        """The most steps that the server took while a client was at work."""
+        return max((info.staleness for info in self.clients.values()), default=0)
 
     @property
     def unconverged(self) -> dict[str, str]:
@@ -41,3 +56,18 @@ class Round(NamedTuple):
     def rejected(self) -> dict[str, str]:
         """Clients whose update was not used, and why."""
         return {name: info.rejected for name, info in self.clients.items() if info.rejected}
+
+
+def falling(history: Sequence[Round], rounds: int = 3) -> str:
+    """What to say where the ELBO fell in each of the last ``rounds`` rounds by more than its noise; else empty."""
+    recent = history[-rounds - 1 :]
+    if len(recent) <= rounds:
+        return ""
+    for before, after in pairwise(recent):
+        noise = 3 * max(before.elbo_standard_error, after.elbo_standard_error) + 1e-6 * abs(before.elbo)
+        if not after.elbo < before.elbo - noise:
+            return ""
+    return (
+        f"the ELBO fell {rounds} rounds in a row (from {recent[0].elbo:.3f} to {recent[-1].elbo:.3f}, damping "
+        f"{recent[-1].damping:.3g}): the run diverges. Use a smaller damping, damping='auto', or a sequential schedule"
+    )

@@ -1,4 +1,4 @@
-"""What a client maximises, and its expected log likelihood: exact by quadrature, or by Monte Carlo with its error."""
+"""What a client maximises, and its expected log likelihood: exact where it can be, or by Monte Carlo with its error."""
 
 import math
 from collections.abc import Callable
@@ -7,27 +7,51 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Family, GaussianFamily
+from pvi.families import Family, GaussianFamily, entropy
+from pvi.families.extension import Extension
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
 from pvi.programs.linear_predictor import LinearPredictor, NotAffine
 from pvi.programs.program import Program, log_likelihood
+from pvi.programs.recover import RecoveredFactor
 from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations
 
 
 class LocalProblem(NamedTuple):
-    """What one client knows: its rows, its program, the family of q, and its linear predictor if it has one."""
+    """What one client knows: its rows, its program, the family of its q, and what was found out about its likelihood.
+
+    ``approximation`` covers the shared latents and the client's own (``extension`` says how). ``absorbed`` is a factor
+    over them that is part of the likelihood but solved for with the cavity, since it lies in the family: the prior of
+    the client's own latents. ``predictor`` and ``conjugate`` describe the rest of the likelihood where it is
+    generalised linear, or in the family. ``alpha`` is that of the divergence minimised: 0 for the variational one.
+    """
 
     client: str
     program: Program
     batch: Batch
     approximation: Approximation
     predictor: LinearPredictor | NotAffine
+    extension: Extension
+    absorbed: Tensor | None = None
+    absorbed_constant: float = 0.0
+    conjugate: RecoveredFactor | None = None
+    conditional: Tensor | None = None
+    alpha: float = 0.0
 
     @property
     def family(self) -> GaussianFamily:
-        """The family of q."""
+        """The family of q over the shared latents and the client's own."""
         return self.approximation.family
+
+    def local_cavity(self, natural: Tensor) -> Tensor:
+        """η of the cavity over all latents, the absorbed factor included, from that over the shared ones."""
+        embedded = self.extension.embed(natural)
+        return embedded if self.absorbed is None else embedded + self.absorbed
+
+    def local(self, natural: Tensor, conditional: Tensor | None) -> Tensor:
+        """η of q(θ) q(z | θ) from that of q(θ)."""
+        embedded = self.extension.embed(natural)
+        return embedded if conditional is None else embedded + conditional
 
 
 class Estimate(NamedTuple):
@@ -47,14 +71,39 @@ def row_expectations(predictor: LinearPredictor, family: GaussianFamily, natural
 def expected_log_likelihood(
     problem: LocalProblem, natural: Tensor, *, num_samples: int = 128, seed: int = 0
 ) -> Estimate:
-    """E_q[log p(y_m | θ)] in nats: exact where the model is generalised linear, else from fixed draws."""
+    """E_q[log p(y_m | θ)] in nats under the local q, without the absorbed factor.
+
+    Exact where the likelihood is generalised linear or lies in the family, else from fixed draws. With private latents
+    it is E_q[log p(y_m, z | θ)].
+    """
     if isinstance(problem.predictor, LinearPredictor):
         rows = row_expectations(problem.predictor, problem.family, natural)
         return Estimate(rows.value.sum().item(), 0.0)
+    if problem.conjugate is not None and problem.conjugate.exact:
+        found = problem.conjugate
+        expected = (found.natural * problem.family.mean_parameters(natural)).sum()
+        return Estimate((expected + found.constant).item(), 0.0)
     generator = torch.Generator(device=natural.device).manual_seed(seed)
     x = problem.family.sample(natural, (num_samples,), generator)
     values = each(lambda x: log_likelihood(problem.program, x, problem.batch), x, problem.batch.num_rows)
     return Estimate(values.mean().item(), (values.std() / math.sqrt(num_samples)).item())
+
+
+def client_term(problem: LocalProblem, natural: Tensor, conditional: Tensor | None, *, seed: int = 0) -> Estimate:
+    """The client's part of the global free energy, nats: E_q[log p(y_m | θ)] or, with private latents z, its bound
+
+        E_q(θ) q(z|θ)[log p(y_m, z | θ) - log q(z | θ)].
+
+    ``natural`` is that of the shared q.
+    """
+    local = problem.local(natural, conditional)
+    likelihood = expected_log_likelihood(problem, local, seed=seed)
+    if problem.absorbed is None and conditional is None:
+        return likelihood
+    extra = entropy(problem.family, local) - entropy(problem.extension.shared, natural)
+    if problem.absorbed is not None:
+        extra = extra + (problem.absorbed * problem.family.mean_parameters(local)).sum() + problem.absorbed_constant
+    return Estimate(likelihood.value + extra.item(), likelihood.standard_error)
 
 
 def each(function: Callable[[Tensor], Tensor], x: Tensor, num_rows: int = 1) -> Tensor:
@@ -77,7 +126,19 @@ def regulariser(family: Family, natural: Tensor, cavity: Tensor) -> Tensor:
 def local_free_energy(problem: LocalProblem, natural: Tensor, cavity: Tensor, *, seed: int = 0) -> Estimate:
     """F_m(q) = E_q[log p(y_m | θ)] + E_q[log cavity] + H[q] in nats (algorithm 1, equation 2), maximised.
 
-    The cavity counts as exp(η_cav·T): a constant of its own is not included.
+    ``natural`` and ``cavity`` are local ones. The cavity counts as exp(η_cav·T): a constant of its own is not included.
     """
     likelihood = expected_log_likelihood(problem, natural, seed=seed)
     return Estimate(likelihood.value + regulariser(problem.family, natural, cavity).item(), likelihood.standard_error)
+
+
+__all__ = [
+    "Estimate",
+    "LocalProblem",
+    "client_term",
+    "each",
+    "expected_log_likelihood",
+    "local_free_energy",
+    "regulariser",
+    "row_expectations",
+]

@@ -1,82 +1,157 @@
 """Everything a run needs to know before its first round, checked: programs, family, prior, clients' problems."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from pvi.families import Coordinates, GaussianFamily, Product
+from pvi.families.extension import extend
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
-from pvi.programs.batch import Batch, as_batch, check_finite
-from pvi.programs.guides import FullCovariance, Guide, MeanField, approximation
-from pvi.programs.linear_predictor import find_predictor
+from pvi.programs.agreement import check_same_sites
+from pvi.programs.batch import Batch
+from pvi.programs.batches import client_batches, pool
+from pvi.programs.guides import Approximation, FullCovariance, Guide, MeanField, approximation
+from pvi.programs.hyperparameters import Hyperparameters, bind, find_hyperparameters
+from pvi.programs.linear_predictor import NotAffine, find_predictor
 from pvi.programs.names import resolve_model
-from pvi.programs.prior import prior_posterior
-from pvi.programs.program import Program, check_deterministic
-from pvi.programs.sites import ProgramError, Site, Sites, argument_names, discover
+from pvi.programs.prior import OutsideFamily, find_prior
+from pvi.programs.private import Local, localise, without
+from pvi.programs.program import Program, check_deterministic, log_likelihood, log_prior, log_private_prior
+from pvi.programs.recover import RecoveredFactor, recover_factor
+from pvi.programs.sites import ProgramError, Sites, argument_names, discover
+from pvi.solvers import prior_solver
+
+PRIOR = "prior"
+"""The name of the server's own problem in messages."""
 
 
-class Problem(NamedTuple):
-    """The model, its prior in the guide's family, and each client's local problem."""
+class Setup(NamedTuple):
+    """What stays the same while hyperparameters move."""
 
     model: Callable[..., Any]
     model_name: str
     observed: tuple[str, ...]
+    batches: dict[str, Batch]
+    sites: dict[str, Sites]
+    shared: Approximation
+    locals: dict[str, Local]
+    hyperparameters: Hyperparameters
+    alpha: float
+    like: Tensor
+
+
+class Problem(NamedTuple):
+    """The prior in the guide's family, each client's local problem, and the hyperparameters u they hold for.
+
+    ``prior_problem`` is the server's own where the prior lies outside the family: ``prior`` is then the member of the
+    family that the server's factor t_0 corrects.
+    """
+
+    setup: Setup
     prior: Posterior
     clients: dict[str, LocalProblem]
+    prior_problem: LocalProblem | None
+    hyperparameters: Tensor
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """The hyperparameters by name, in their own spaces."""
+        return self.setup.hyperparameters.values(self.hyperparameters)
+
+    @property
+    def model(self) -> Callable[..., Any]:
+        """The model at these hyperparameters."""
+        return bind(self.setup.model, self.values)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The names of the observed sites."""
+        return self.setup.observed
+
+    @property
+    def model_name(self) -> str:
+        """What the model is found by, where it is found by a name."""
+        return self.setup.model_name
 
 
 def build_problem(
-    model: Callable[..., Any] | str, clients: Any, guide: Any, device: torch.device, dtype: torch.dtype | None
+    model: Callable[..., Any] | str,
+    clients: Any,
+    guide: Any,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    *,
+    learn: Sequence[str] | str | None = None,
+    alpha: float = 0.0,
+    pooled: bool = False,
 ) -> Problem:
     """Resolve and check model, data and guide; see :func:`pvi.fit` for the arguments and the errors."""
-    program_function = resolve_model(model)
-    batches = client_batches(clients, argument_names(program_function))
-    first_name, first = next(iter(batches.items()))
+    function = resolve_model(model)
+    batches = client_batches(clients, argument_names(function))
+    first = next(iter(batches.values()))
     precision = dtype if dtype is not None else first.dtype
     if precision not in (torch.float32, torch.float64):
         raise ValueError(f"{precision} is not supported: pass dtype=torch.float32 or torch.float64")
     batches = {name: batch.to(device, precision) for name, batch in batches.items()}
-    first = batches[first_name]
-    sites = {name: discover(program_function, batch, name) for name, batch in batches.items()}
-    _check_same(sites)
-    shared = sites[first_name].shared
-    if sites[first_name].private:
-        names = [site.name for site in sites[first_name].private]
-        raise ProgramError(
-            f"sites {names} are private: they lie inside a plate with observations, or are marked so. Only shared "
-            'latents are supported; move them out of the plate or mark them infer={"pvi": "shared"}'
-        )
-    if not shared:
-        raise ProgramError("the model has no latent site: there is no posterior to compute")
-    approximating = approximation(_resolve_guide(guide), shared, first)
-    programs = {name: Program(program_function, found, approximating.coordinates) for name, found in sites.items()}
+    sites = {name: discover(function, batch, name) for name, batch in batches.items()}
+    check_same_sites(sites)
+    if pooled:
+        batches = pool(batches, sites)
+        sites = {name: discover(function, batch, name) for name, batch in batches.items()}
+    first_name, first = next(iter(batches.items()))
+    if not sites[first_name].shared:
+        raise ProgramError("the model has no shared latent site: there is no posterior to compute together")
     like = torch.zeros((), dtype=precision, device=device)
-    for name, program in programs.items():
-        check_deterministic(program, batches[name], name, like)
-    prior = prior_posterior(programs[first_name], approximating, batches, like)
-    problems = {
-        name: LocalProblem(name, program, batches[name], approximating, find_predictor(program, batches[name], like))
-        for name, program in programs.items()
-    }
-    observed = tuple(site.name for site in sites[first_name].observed)
-    return Problem(program_function, _name(model), observed, prior, problems)
-
-
-def client_batches(clients: Any, arguments: tuple[str, ...] = ()) -> dict[str, Batch]:
-    """The clients' data by name, checked for rows and finite values; unnamed clients are "client 0", ..."""
-    if isinstance(clients, Mapping):
-        named = {str(name): data for name, data in clients.items()}
-    elif isinstance(clients, Sequence) and not isinstance(clients, str):
-        named = {f"client {index}": data for index, data in enumerate(clients)}
-    else:
-        raise TypeError(f"clients must be a list or a dict of each client's data, got {type(clients).__name__}")
-    if not named:
-        raise ValueError("there are no clients: pass a list or a dict with each client's data")
-    batches = {name: as_batch(data, name) for name, data in named.items()}
+    hyperparameters = find_hyperparameters(sites, learn, like)
+    described = _resolve_guide(guide)
+    bound = bind(function, hyperparameters.values(hyperparameters.initial))
+    shared = _shared(described, sites[first_name], first)
+    parts = {name: localise(shared, described, sites[name], batch, like) for name, batch in batches.items()}
     for name, batch in batches.items():
-        check_finite(batch, name, arguments)
-    return batches
+        program = Program(bound, sites[name], parts[name].approximation.coordinates)
+        check_deterministic(program, batch, name, _somewhere(parts[name].approximation.family, like))
+    observed = tuple(site.name for site in sites[first_name].observed)
+    name = _name(model)
+    setup = Setup(function, name, observed, batches, sites, shared, parts, hyperparameters, alpha, like)
+    return assemble(setup, hyperparameters.initial)
+
+
+def assemble(setup: Setup, u: Tensor, base: Posterior | None = None) -> Problem:
+    """The problem at hyperparameters u ``[k]``; ``base`` keeps the member that the server's factor corrects."""
+    programs = {name: program_at(setup, name, u) for name in setup.batches}
+    first_name = next(iter(programs))
+    first = programs[first_name]._replace(coordinates=setup.shared.coordinates)
+    found = find_prior(first, setup.shared, setup.batches, setup.like)
+    prior_problem = None
+    if isinstance(found, OutsideFamily):
+        prior, prior_problem = _prior_problem(setup, first, base)
+    else:
+        prior = found
+    clients = {name: _local_problem(setup, name, program) for name, program in programs.items()}
+    return Problem(setup, prior, clients, prior_problem, u)
+
+
+def program_at(setup: Setup, client: str, u: Tensor) -> Program:
+    """A client's program with its hyperparameters at u ``[k]``, differentiable in u."""
+    model = bind(setup.model, setup.hyperparameters.values(u))
+    return Program(model, setup.sites[client], setup.locals[client].approximation.coordinates)
+
+
+def private_posterior(problem: LocalProblem, natural: Tensor) -> Posterior:
+    """q(z) of the client's own latents from the η of q(θ, z)."""
+    shared, own = problem.extension.shared.size, problem.approximation.coordinates.sites
+    sites = own[len(problem.program.shared.sites) :]
+    names, members, naturals, start = [], [], [], shared
+    for site in sites:
+        member, part = problem.family.marginal(natural, start, start + site.size)
+        names.append(site.name)
+        members.append(member)
+        naturals.append(part)
+        start += site.size
+    return Posterior(Product(tuple(names), tuple(members)), torch.cat(naturals), Coordinates(sites))
 
 
 def _resolve_guide(guide: Any) -> Guide:
@@ -91,35 +166,97 @@ def _resolve_guide(guide: Any) -> Guide:
     raise TypeError(f"a guide is None, 'full', pvi.FullCovariance or a Pyro program, got {type(guide).__name__}")
 
 
-def _check_same(sites: Mapping[str, Sites]) -> None:
-    """All clients must see the same shared sites: same names, shapes and supports, the same observed names."""
-    (first_name, first), *others = sites.items()
-    by_name = {site.name: site for site in first.shared}
-    for name, found in others:
-        for site in found.shared:
-            other = by_name.get(site.name)
-            if other is not None and site.shape != other.shape:
-                raise ProgramError(
-                    f"shared site {site.name!r} has shape {site.shape} at client {name!r} but {other.shape} at "
-                    f"client {first_name!r}: do their data have the same columns?"
-                )
-            if other is not None and repr(site.support) != repr(other.support):
-                raise ProgramError(
-                    f"shared site {site.name!r} has support {site.support} at client {name!r} but {other.support} "
-                    f"at client {first_name!r}"
-                )
-        for kind in ("shared", "observed"):
-            mine = [site.name for site in _of(found, kind)]
-            theirs = [site.name for site in _of(first, kind)]
-            if mine != theirs:
-                raise ProgramError(
-                    f"client {name!r} has the {kind} sites {mine}, client {first_name!r} has {theirs}; "
-                    "all clients must run the same program"
-                )
+def _shared(guide: Guide, sites: Sites, batch: Batch) -> Approximation:
+    if callable(guide) and (sites.private or sites.enumerated):
+        guide = without(guide, (*sites.private, *sites.enumerated))
+    return approximation(guide, sites.shared, batch)
 
 
-def _of(sites: Sites, kind: str) -> tuple[Site, ...]:
-    return sites.shared if kind == "shared" else sites.observed
+def _local_problem(setup: Setup, name: str, program: Program) -> LocalProblem:
+    local, batch, like = setup.locals[name], setup.batches[name], setup.like
+    family = local.approximation.family
+    absorbed = None
+    if program.sites.private:
+        absorbed = _in_family(family, lambda x: log_private_prior(program, x, batch), like)
+        if absorbed is not None:
+            program = program._replace(counted=program.likelihood_sites - {site.name for site in program.sites.private})
+    gaussian = _is_gaussian(family)
+    predictor = find_predictor(program, batch, like) if gaussian else NotAffine("its family is not Gaussian")
+    conjugate = None
+    if isinstance(predictor, NotAffine):
+        conjugate = _in_family(family, lambda x: log_likelihood(program, x, batch), like)
+    # A prior of z that lies in the family is the best first q(z | θ) that can be had.
+    conditional = local.conditional if absorbed is None or setup.shared.initial is not None else absorbed.natural
+    return LocalProblem(
+        name,
+        program,
+        batch,
+        local.approximation,
+        predictor,
+        local.extension,
+        None if absorbed is None else absorbed.natural,
+        0.0 if absorbed is None else float(absorbed.constant),
+        conjugate,
+        None if local.conditional is None else conditional,
+        setup.alpha,
+    )
+
+
+def _prior_problem(setup: Setup, program: Program, base: Posterior | None) -> tuple[Posterior, LocalProblem]:
+    """The member of the family closest to the prior, and log p(θ) less it as a likelihood of the server's own."""
+    family, like = setup.shared.family, setup.like
+    names = frozenset(site.name for site in program.sites.shared)
+    counted = program._replace(counted=names)
+    batch = _small(counted, next(iter(setup.batches.values())), _somewhere(family, like))
+    approximating = setup.shared._replace(initial=None)
+    extension = extend(family, None, None)
+    problem = LocalProblem(PRIOR, counted, batch, approximating, NotAffine("it is a prior"), extension)
+    if base is None:
+        start = family.natural_from_free(like.new_zeros(family.num_free))
+        closest, _ = prior_solver().solve(problem, like.new_zeros(family.num_natural), start, 0)
+        base = Posterior(family, closest, setup.shared.coordinates)
+    constant = float(family.log_partition(base.natural))
+    return base, problem._replace(absorbed=-base.natural, absorbed_constant=constant)
+
+
+def _small(program: Program, batch: Batch, x: Tensor) -> Batch:
+    """One row in place of all, where the prior's density shows no difference: the server needs no rows."""
+    if program.sites.subsampling:
+        return batch
+    one = batch.take(torch.zeros(1, dtype=torch.long, device=batch.device))
+    try:
+        same = torch.isclose(log_prior(program, x, one), log_prior(program, x, batch))
+    except (RuntimeError, ValueError, IndexError):
+        return batch
+    return one if bool(same) else batch
+
+
+def _in_family(family: Product, log_factor: Callable[[Tensor], Tensor], like: Tensor) -> RecoveredFactor | None:
+    """The factor, where it lies in the family."""
+    if _is_gaussian(family) and not _is_quadratic(family, log_factor, like):
+        return None
+    found = recover_factor(family, log_factor, like)
+    return found if found.exact else None
+
+
+def _is_quadratic(family: Product, log_factor: Callable[[Tensor], Tensor], like: Tensor) -> bool:
+    """Whether third differences along one line vanish: a cheap no, before anything is recovered."""
+    generator = torch.Generator(device=like.device).manual_seed(1)
+    direction = torch.randn(family.size, generator=generator, dtype=like.dtype, device=like.device)
+    with torch.no_grad():
+        values = torch.stack([log_factor(step * direction) for step in (-1.0, 0.0, 1.0, 2.0)])
+    third = values @ values.new_tensor([-1.0, 3.0, -3.0, 1.0])
+    return bool(third.abs() <= 1e5 * torch.finfo(like.dtype).eps * values.abs().max().clamp(min=1.0))
+
+
+def _is_gaussian(family: Product) -> bool:
+    return all(isinstance(member, GaussianFamily) for member in family.members)
+
+
+def _somewhere(family: Product, like: Tensor) -> Tensor:
+    """A point of the support, the same every time."""
+    generator = torch.Generator(device=like.device).manual_seed(0)
+    return family.sample(family.natural_from_free(like.new_zeros(family.num_free)), (), generator)
 
 
 def _name(model: Callable[..., Any] | str) -> str:

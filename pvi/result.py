@@ -25,7 +25,9 @@ class Result:
     """The posterior over the shared latents, and how it came about.
 
     ``factors`` and ``data`` are what the clients hold: here only because one process played them all. ``history`` has
-    one :class:`~pvi.history.Round` a round.
+    one :class:`~pvi.history.Round` a round. ``hyperparameters`` are the model's ``pyro.param``s at their last values;
+    ``private`` each client's q over its own latents. Where the model's prior lies outside the family, ``prior`` is the
+    member closest to it and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
     """
 
     posterior: Posterior
@@ -38,6 +40,9 @@ class Result:
     columns: tuple[str, ...]
     settings: Mapping[str, Any]
     data: Mapping[str, Batch] = field(default_factory=dict, repr=False)
+    hyperparameters: Mapping[str, Tensor] = field(default_factory=dict)
+    correction: Factor | None = None
+    private: Mapping[str, Posterior] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{key}={value}" for key, value in self.settings.items() if key != "seed")

@@ -1,120 +1,207 @@
-"""One round of a run: dispatch, local steps, collection, free energy."""
+"""One round of a run: dispatch, local steps, collection, hyperparameters, free energy."""
 
 import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor
 
 from pvi import client as clients_module
 from pvi import server as server_module
+from pvi.acceleration import Anderson, Memory
 from pvi.algorithms import Algorithm
-from pvi.client import ClientInfo, ClientState
-from pvi.executors import Executor, Task
-from pvi.families import GaussianFamily, kl
+from pvi.cavities import deletion
+from pvi.client import ClientInfo, ClientState, Update
+from pvi.damping import Damping
+from pvi.executors import Answer, Executor, Task
+from pvi.families import GaussianFamily
+from pvi.free_energy import FreeEnergy, free_energy
 from pvi.history import Round
-from pvi.objectives import LocalProblem, expected_log_likelihood
+from pvi.learning import add, ascend, client_slope, prior_slope
+from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
-from pvi.problem import Problem
+from pvi.problem import Problem, assemble
 from pvi.schedules import Collect, Dispatch, Schedule
 from pvi.server import ServerState
 from pvi.solvers import Solver
 
 
+class Sent(NamedTuple):
+    """What a client works on: q, the server's version it came from, and the problem at the hyperparameters sent."""
+
+    posterior: Posterior
+    version: int
+    problem: LocalProblem
+
+
 class RunState(NamedTuple):
-    """Everything that changes from round to round; ``sent`` holds the q that clients still work on."""
+    """Everything that changes from round to round.
+
+    ``sent`` holds what clients still work on; ``damping`` the ρ of the next round; ``own`` the server's state for its
+    own factor where the prior lies outside the family; ``memory`` what acceleration remembers.
+    """
 
     server: ServerState
     clients: dict[str, ClientState]
     history: tuple[Round, ...]
-    sent: dict[str, Posterior]
+    sent: dict[str, Sent]
+    problem: Problem
+    damping: float
+    own: ClientState | None = None
+    memory: Memory | None = None
 
 
 class Plan(NamedTuple):
     """Everything that stays the same over a run."""
 
-    problem: Problem
     algorithm: Algorithm
     schedule: Schedule
     solver: Solver
+    prior_solver: Solver
     executor: Executor
-    damping: float
+    damping: Damping
+    acceleration: Anderson | None
     seed: int
 
 
-def play_round(plan: Plan, state: RunState) -> RunState:
-    """One round of the schedule."""
+class Tally(NamedTuple):
+    """What a round adds up."""
+
+    infos: dict[str, ClientInfo]
+    fraction: float = 1.0
+    moved: float = 0.0
+    messages: int = 0
+    size: int = 0
+    time: float = 0.0
+
+
+def plain_round(plan: Plan, state: RunState) -> RunState:
+    """One round of the schedule, each collection applied as it comes."""
     began = time.perf_counter()
-    server, clients = state.server, dict(state.clients)
-    names = tuple(clients)
-    sent = dict(state.sent)
-    infos: dict[str, ClientInfo] = {}
-    fraction, moved, messages, size = 1.0, 0.0, 0, 0
-    for event in plan.schedule.events(names, len(state.history)):
+    state = refine_prior(plan, state)
+    server, clients, sent = state.server, dict(state.clients), dict(state.sent)
+    tally = Tally({}, time=state.history[-1].simulated_seconds if state.history else 0.0)
+    for event in plan.schedule.events(tuple(clients), len(state.history)):
+        tally = tally._replace(time=max(tally.time, event.time))
         match event:
             case Dispatch(dispatched):
-                sent |= dict.fromkeys(dispatched, server.posterior)
+                problems = state.problem.clients
+                sent |= {name: Sent(server.posterior, server.version, problems[name]) for name in dispatched}
             case Collect(collected):
-                absent = [name for name in collected if name not in sent]
-                if absent:
-                    raise ValueError(
-                        f"schedule {plan.schedule.name!r} collects {absent}, which hold no q: dispatch first"
-                    )
-                tasks = [Task(clients[name], plan.problem.clients[name], sent.pop(name)) for name in collected]
-                answers = plan.executor.run(tasks, plan.algorithm, plan.solver, plan.damping)
-                updates = [answer.update for answer in answers if answer.update is not None]
+                answers = answer(plan, state._replace(server=server, clients=clients, sent=sent), collected)
+                updates = [one.update for one in answers.values() if one.update is not None]
+                version = server.version
                 server, info = server_module.step(server, updates, plan.algorithm.aggregate)
-                for name, answer in zip(collected, answers, strict=True):
-                    clients[name], infos[name] = answer.state, answer.info
-                    if answer.update is not None:
-                        clients[name] = clients_module.accept(answer.state, answer.update, info.step_fraction)
-                        infos[name] = answer.info._replace(step_fraction=info.step_fraction)
-                    messages, size = messages + 2, size + _bytes(answer.update, server)
-                fraction, moved = min(fraction, info.step_fraction), max(moved, info.max_delta)
-    likelihoods, error, divergence = _free_energy(plan.problem.clients, server)
-    record = Round(
-        number=len(state.history) + 1,
-        elbo=sum(likelihoods.values()) - divergence,
-        elbo_standard_error=error,
-        expected_log_likelihood=likelihoods,
-        kl=divergence,
-        communications=messages,
-        bytes_sent=size,
-        seconds=time.perf_counter() - began,
-        max_delta=moved,
-        step_fraction=fraction,
-        drift=server_module.drift(server, [client.factor for client in clients.values()]),
-        clients=infos,
-        max_shift=_shift(state.server.posterior, server.posterior),
+                for name, one in answers.items():
+                    clients[name] = one.state
+                    told = one.info._replace(staleness=version - sent.pop(name).version)
+                    if one.update is not None:
+                        clients[name] = clients_module.accept(one.state, one.update, info.step_fraction)
+                        told = told._replace(step_fraction=info.step_fraction)
+                    tally = count(tally, told, one.update, server)
+                tally = tally._replace(
+                    fraction=min(tally.fraction, info.step_fraction), moved=max(tally.moved, info.max_delta)
+                )
+    after = learn(state._replace(server=server, clients=clients, sent=sent))
+    energy = free_energy(after.problem, after.server, after.clients)
+    return after._replace(history=(*state.history, record(state, after, tally, energy, began)))
+
+
+def answer(plan: Plan, state: RunState, collected: tuple[str, ...]) -> dict[str, Answer]:
+    """The local steps of these clients, each on what it was sent."""
+    absent = [name for name in collected if name not in state.sent]
+    if absent:
+        raise ValueError(f"schedule {plan.schedule.name!r} collects {absent}, which hold no q: dispatch first")
+    setting = server_module.setting(state.server, len(state.clients))
+    tasks = [
+        Task(state.clients[name], state.sent[name].problem, state.sent[name].posterior, setting) for name in collected
+    ]
+    answers = plan.executor.run(tasks, plan.algorithm, plan.solver, state.damping)
+    return dict(zip(collected, answers, strict=True))
+
+
+def refine_prior(plan: Plan, state: RunState) -> RunState:
+    """The server refines its own factor t_0 like a client, undamped, with the clients' factors as they are."""
+    found = propose_prior(plan, state, 1.0)
+    if found is None or found.update is None:
+        return state
+    server, fraction = server_module.correct(state.server, found.update.delta)
+    return state._replace(server=server, own=clients_module.accept(found.state, found.update, fraction))
+
+
+def propose_prior(plan: Plan, state: RunState, damping: float) -> Answer | None:
+    """The server's refinement of t_0 and what came of it; ``None`` where the prior lies in the family."""
+    if state.own is None or state.problem.prior_problem is None:
+        return None
+    setting = server_module.setting(state.server, len(state.clients))
+    found = clients_module.step(
+        state.own, state.problem.prior_problem, state.server.posterior, setting, deletion, plan.prior_solver, damping
     )
-    return RunState(server, clients, (*state.history, record), sent)
+    return Answer(*found)
 
 
-def _free_energy(clients: Mapping[str, LocalProblem], server: ServerState) -> tuple[dict[str, float], float, float]:
-    """The clients' E_q[log p(y_m | θ)], the standard error of their sum, and KL(q, p), nats.
+def learn(state: RunState) -> RunState:
+    """A step of the hyperparameters at the newest q. The prior moves with them: halved while q would be improper."""
+    problem, server = state.problem, state.server
+    if not problem.setup.hyperparameters.names:
+        return state
+    natural = server.posterior.natural
+    slopes = [client_slope(problem, name, natural, client.conditional) for name, client in state.clients.items()]
+    target = ascend(problem.hyperparameters, add([*slopes, prior_slope(problem, natural)]))
+    base = server.prior if problem.prior_problem is not None else None
+    fraction = 1.0
+    while fraction > 1e-3:
+        u = problem.hyperparameters + fraction * (target - problem.hyperparameters)
+        moved = assemble(problem.setup, u, base)
+        new = server_module.exchange_prior(server, moved.prior)
+        if new is not None:
+            return state._replace(problem=moved, server=new._replace(hyperparameters=u))
+        fraction = fraction / 2
+    return state
 
-    The draws are the same in every round, so that the differences between rounds carry little noise.
-    """
-    natural: Tensor = server.posterior.natural
-    estimates = {
-        name: expected_log_likelihood(part, natural, seed=index) for index, (name, part) in enumerate(clients.items())
-    }
-    error = sum(estimate.standard_error**2 for estimate in estimates.values()) ** 0.5
-    divergence = kl(server.prior.family, natural, server.prior.natural).item()
-    return {name: estimate.value for name, estimate in estimates.items()}, error, divergence
+
+def count(tally: Tally, info: ClientInfo, update: Update | None, server: ServerState) -> Tally:
+    """One visit more."""
+    infos = tally.infos | {info.client: info}
+    return tally._replace(infos=infos, messages=tally.messages + 2, size=tally.size + _bytes(update, server))
 
 
-def _bytes(update: clients_module.Update | None, server: ServerState) -> int:
-    """q one way; Δ, its log scale and the free energy's scalar the other way."""
-    number = server.posterior.natural.element_size()
-    down = server.posterior.natural.numel() * number
-    return down + (0 if update is None else (update.delta.natural.numel() + 2) * number)
+def record(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy, began: float) -> Round:
+    """What the round tells about itself."""
+    values = after.problem.values
+    learned = {name: values[name].tolist() for name in after.problem.setup.hyperparameters.names}
+    return Round(
+        number=len(before.history) + 1,
+        elbo=energy.value,
+        elbo_standard_error=energy.standard_error,
+        expected_log_likelihood=energy.likelihoods,
+        kl=energy.divergence,
+        communications=tally.messages,
+        bytes_sent=tally.size,
+        seconds=time.perf_counter() - began,
+        max_delta=tally.moved,
+        step_fraction=tally.fraction,
+        drift=server_module.drift(after.server, [client.factor for client in after.clients.values()]),
+        clients=tally.infos,
+        max_shift=_shift(before.server.posterior, after.server.posterior),
+        damping=before.damping,
+        simulated_seconds=tally.time,
+        hyperparameters=learned,
+    )
+
+
+def _bytes(update: Update | None, server: ServerState) -> int:
+    """q and ε one way; Δ, its log scale, the free energy's scalar and its slope in ε the other way."""
+    number, k = server.posterior.natural.element_size(), server.hyperparameters.numel()
+    down = (server.posterior.natural.numel() + k) * number
+    return down + (0 if update is None else (update.delta.natural.numel() + 2 + k + k * k) * number)
 
 
 def _shift(before: Posterior, after: Posterior) -> float:
     """The largest change of a mean in standard deviations; families without a location have none to tell."""
-    family = after.family
-    if not isinstance(family, GaussianFamily):
-        return 0.0
-    change = family.location(after.natural) - family.location(before.natural)
-    return (change.abs() / family.variance(after.natural).sqrt()).max().item()
+    shift = 0.0
+    parts = zip(before.natural_by_site.values(), after.natural_by_site.values(), after.family.members, strict=True)
+    for old, new, member in parts:
+        if isinstance(member, GaussianFamily):
+            change: Tensor = member.location(new) - member.location(old)
+            shift = max(shift, (change.abs() / member.variance(new).sqrt()).max().item())
+    return shift

@@ -10,16 +10,20 @@ import torch
 
 from pvi import client as clients_module
 from pvi import server as server_module
+from pvi.acceleration import Anderson, resolve_acceleration
 from pvi.algorithms import Algorithm, resolve_algorithm
+from pvi.damping import Damping, resolve_damping
 from pvi.data.tables import Tables
 from pvi.executors import Executor, resolve_executor
+from pvi.history import falling
+from pvi.play import play_round
 from pvi.posterior import Posterior
-from pvi.problem import build_problem
+from pvi.problem import Problem, build_problem, private_posterior
 from pvi.progress import Report, reporter
 from pvi.result import Result
-from pvi.rounds import Plan, RunState, play_round
-from pvi.schedules import Schedule, resolve_schedule
-from pvi.solvers import Solver, default_solver, resolve_solver
+from pvi.rounds import Plan, RunState
+from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule, rounds_limit
+from pvi.solvers import Solver, default_solver, prior_solver, resolve_solver
 
 logger = logging.getLogger("pvi")
 
@@ -29,9 +33,9 @@ def fit(
     clients: Sequence[Any] | Mapping[str, Any],
     guide: Any = None,
     algorithm: Algorithm | str = "pvi",
-    schedule: Schedule | str = "synchronous",
-    damping: float = 0.2,
-    rounds: int = 20,
+    schedule: Schedule | str | None = None,
+    damping: Damping | float | str | None = None,
+    rounds: int | None = None,
     solver: Solver | str | None = None,
     executor: Executor | str = "loop",
     seed: int = 0,
@@ -40,6 +44,8 @@ def fit(
     progress: bool | Report = False,
     columns: Sequence[str] | None = None,
     threads: int = 1,
+    acceleration: Anderson | str | None = None,
+    learn: Sequence[str] | str | None = None,
 ) -> Result:
     """Fit a Pyro program to data that stays with its clients.
 
@@ -48,14 +54,19 @@ def fit(
             ``"pkg.mod:attr"``, ``"file.py:attr"``.
         clients: each client's data, a list or a dict by name: a tuple or a dict of tensors, rows first.
         guide: ``None`` for a mean-field Gaussian, ``"full"`` for one with full covariance,
-            ``pvi.FullCovariance(("site", "site"), ...)`` for named groups, or a hand-written Pyro guide of
-            independent sites whose families and initial values are read from it.
-        algorithm: a name or an :class:`~pvi.algorithms.Algorithm` such as ``pvi.PVI()``.
-        schedule: ``"synchronous"``, ``"sequential"`` or a :class:`~pvi.schedules.Schedule`.
-        damping: ρ in (0, 1]; 1 is undamped.
-        rounds: rounds of the schedule (sequential: passes over all clients).
-        solver: a local solver or its name ("newton", "svi", "pyro-svi"); ``None``: exact Newton for generalised
-            linear models, else functional SVI.
+            ``pvi.FullCovariance(("site", "site"), ...)`` for named groups, ``"conjugate"`` for the families of the
+            priors, or a hand-written Pyro guide of independent sites whose families and initial values are read
+            from it.
+        algorithm: a name (``"pvi"``, ``"global-vi"``, ``"bcm-same"``, ``"bcm-split"``, ``"vcl"``,
+            ``"streaming-vb"``, ``"power-ep"``, ``"stochastic-ep"``) or an object with options such as
+            ``pvi.PowerEP(alpha=0.5)``.
+        schedule: ``"synchronous"``, ``"sequential"``, ... or an object of :mod:`pvi.schedules`; ``None``: the
+            algorithm's own.
+        damping: ρ in (0, 1], 1 is undamped; ``"auto"`` searches for a stable one; ``pvi.Decay(...)`` shrinks it over
+            the rounds; ``None``: the algorithm's own (PVI: 0.2).
+        rounds: rounds of the schedule (sequential: passes over all clients); ``None``: the algorithm's own (PVI: 20).
+        solver: a local solver or its name ("newton", "svi", ...); ``None``: exact Newton for generalised linear
+            models, closed forms for conjugate ones, else functional SVI.
         executor: ``"loop"`` or an :class:`~pvi.executors.Executor`.
         seed: fixes every random draw.
         device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
@@ -63,6 +74,9 @@ def fit(
         columns: names of the features, for labels in exports; :class:`pvi.data.Tables` as clients bring their own.
         threads: torch's threads during the run, set back afterwards. Small local steps only lose by sharing cores;
             raise it for large networks on the CPU.
+        acceleration: ``"anderson"`` or ``pvi.Anderson(memory=5)``: mixes the last synchronous rounds.
+        learn: the model's ``pyro.param``s to learn by maximising the free energy: their names, or ``"all"``; ``[]``
+            keeps them at their initial values.
 
     Returns:
         A :class:`~pvi.result.Result`.
@@ -70,16 +84,20 @@ def fit(
     Raises:
         ValueError, TypeError: for bad input, naming the client, the site or the option; before any fitting.
     """
+    chosen = resolve_algorithm(algorithm)
+    number = chosen.rounds if rounds is None else rounds
     plan, state = start(
-        model, clients, guide, algorithm, schedule, damping, rounds, solver, executor, seed, device, dtype
-    )
+        model, clients, guide, chosen, schedule, damping, number, solver, executor, seed, device, dtype,
+        acceleration=acceleration, learn=learn,
+    )  # fmt: skip
     if columns is not None:
-        check_columns(columns, plan.problem.prior)
+        check_columns(columns, state.problem.prior)
     elif isinstance(clients, Tables):
         columns = clients.columns
-    with _threads(threads), reporter(progress, rounds) as report:
-        for _ in range(rounds):
+    with _threads(threads), reporter(progress, number) as report:
+        for _ in range(number):
             state = play_round(plan, state)
+            warn_of_divergence(state)
             report(state.history[-1], state.server.posterior)
     warn_of_rejections(state)
     return finish(plan, state, columns)
@@ -100,35 +118,84 @@ def start(
     clients: Sequence[Any] | Mapping[str, Any],
     guide: Any,
     algorithm: Algorithm | str,
-    schedule: Schedule | str,
-    damping: float,
+    schedule: Schedule | str | None,
+    damping: Damping | float | str | None,
     rounds: int,
     solver: Solver | str | None,
     executor: Executor | str,
     seed: int,
     device: str | torch.device,
     dtype: torch.dtype | None,
+    *,
+    acceleration: Anderson | str | None = None,
+    learn: Sequence[str] | str | None = None,
 ) -> tuple[Plan, RunState]:
     """Check everything and set up: q = p, every factor 1. Arguments as in :func:`fit`."""
-    if not isinstance(damping, int | float) or not 0 < damping <= 1:
-        raise ValueError(f"damping must lie in (0, 1], got {damping!r}; 1 is undamped")
-    if not isinstance(rounds, int) or rounds < 1:
+    chosen = resolve_algorithm(algorithm)
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds must be a whole number, at least 1, got {rounds!r}")
     where = torch.device(device)
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(device)!r}: torch finds no CUDA device here; use device='cpu'")
-    chosen = resolve_algorithm(algorithm), resolve_schedule(schedule)
+    order, rule = resolve_parts(chosen, schedule, damping, rounds)
+    faster = resolve_acceleration(acceleration)
     runner = resolve_executor(executor)
     local = None if solver is None else resolve_solver(solver)
-    problem = build_problem(model, clients, guide, where, dtype)
+    problem = build_problem(
+        model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled
+    )  # fmt: skip
+    if faster is not None:
+        check_acceleration(order, tuple(problem.clients), problem)
     if local is None:
         local = default_solver(list(problem.clients.values()))
-    plan = Plan(problem, *chosen, local, runner, float(damping), seed)
+    plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed)
+    like = problem.prior.natural
     states = {
-        name: clients_module.init(part, problem.prior.natural, 1_000_003 * (seed * 10_007 + index))
+        name: clients_module.init(part, like, 1_000_003 * (seed * 10_007 + index))
         for index, (name, part) in enumerate(problem.clients.items())
     }
-    return plan, RunState(server_module.init(problem.prior), states, (), {})
+    own = None
+    if problem.prior_problem is not None:
+        own = clients_module.init(problem.prior_problem, like, 1_000_003 * (seed * 10_007 + len(states)))
+    server = server_module.init(problem.prior, problem.hyperparameters)
+    return plan, RunState(server, states, (), {}, problem, rule.at(0), own)
+
+
+def resolve_parts(
+    algorithm: Algorithm, schedule: Schedule | str | None, damping: Damping | float | str | None, rounds: int
+) -> tuple[Schedule, Damping]:
+    """The schedule and the damping rule, the algorithm's own where none is named.
+
+    Raises ``ValueError`` where they are part of the algorithm and another one is named, and for too many rounds.
+    """
+    for label, given, own in (("schedule", schedule, algorithm.schedule), ("damping", damping, algorithm.damping)):
+        if given is not None and algorithm.fixed and given not in (own, getattr(own, "name", own)):
+            raise ValueError(
+                f"algorithm {algorithm.name!r} is defined by its {label} ({getattr(own, 'name', own)}), got {given!r}; "
+                f"leave {label} out, or use algorithm='pvi'"
+            )
+    order = algorithm.schedule if schedule is None else resolve_schedule(schedule)
+    limits = [limit for limit in (algorithm.max_rounds, rounds_limit(order)) if limit is not None]
+    if limits and rounds > min(limits):
+        raise ValueError(
+            f"rounds={rounds}: algorithm {algorithm.name!r} with schedule {order.name!r} makes at most {min(limits)}"
+        )
+    return order, resolve_damping(algorithm.damping if damping is None else damping)
+
+
+def check_acceleration(schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:
+    """Raises ``ValueError`` where rounds are not synchronous or their map moves from round to round."""
+    kinds = [(type(event), sorted(event.clients)) for event in schedule.events(clients, 0)]
+    if kinds != [(Dispatch, sorted(clients)), (Collect, sorted(clients))]:
+        raise ValueError(
+            f"acceleration mixes whole rounds and needs a synchronous schedule, got {schedule.name!r}; leave "
+            "acceleration out, or use schedule='synchronous'"
+        )
+    if problem.setup.hyperparameters.names:
+        raise ValueError(
+            "acceleration needs rounds that all apply the same map; learned hyperparameters move it. Learn them "
+            "without acceleration first, then fix them"
+        )
 
 
 def check_columns(columns: Sequence[str], prior: Posterior) -> None:
@@ -152,25 +219,49 @@ def warn_of_rejections(state: RunState) -> None:
         logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
 
 
+def warn_of_divergence(state: RunState) -> None:
+    """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
+    said = falling(state.history)
+    if said and not falling(state.history[:-1]):
+        logger.warning("%s", said)
+
+
 def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:
     """The result of the rounds played so far."""
+    problem = state.problem
     return Result(
         posterior=state.server.posterior,
         prior=state.server.prior,
         factors={name: client.factor for name, client in state.clients.items()},
         history=list(state.history),
-        model=plan.problem.model,
-        model_name=plan.problem.model_name,
-        observed=plan.problem.observed,
+        model=problem.model,
+        model_name=problem.model_name,
+        observed=problem.observed,
         columns=tuple(columns) if columns is not None else (),
         settings={
             "algorithm": plan.algorithm.name,
             "schedule": plan.schedule.name,
             "solver": plan.solver.name,
             "executor": plan.executor.name,
-            "damping": plan.damping,
+            "damping": state.history[-1].damping if state.history else state.damping,
             "rounds": len(state.history),
             "seed": plan.seed,
-        },
-        data={name: part.batch for name, part in plan.problem.clients.items()},
+        }
+        | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
+        | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {}),
+        data={name: part.batch for name, part in problem.clients.items()},
+        hyperparameters=problem.values,
+        correction=None if problem.prior_problem is None else state.server.correction,
+        private=private_posteriors(state),
     )
+
+
+def private_posteriors(state: RunState) -> dict[str, Posterior]:
+    """q(z_m) of each client's own latents, the shared ones integrated out; only here because one process played all."""
+    found = {}
+    for name, client in state.clients.items():
+        problem = state.problem.clients[name]
+        if client.conditional is not None:
+            local = problem.local(state.server.posterior.natural, client.conditional)
+            found[name] = private_posterior(problem, local)
+    return found

@@ -1,4 +1,4 @@
-"""The server: it holds the prior and q, and nothing of any client's."""
+"""The server: it holds the prior, its own factor, the hyperparameters and q, and nothing of any client's."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,17 +7,25 @@ import torch
 from torch import Tensor
 
 from pvi.aggregators import Aggregator
+from pvi.cavities import Setting
 from pvi.client import Update
-from pvi.factors import Factor
+from pvi.factors import Factor, as_factor, multiply, unit
+from pvi.families import largest_step
 from pvi.posterior import Posterior
 
 
 class ServerState(NamedTuple):
-    """Prior, approximate posterior, and the number of steps taken."""
+    """Prior, approximate posterior, the number of steps taken, and the hyperparameters u ``[k]`` (unconstrained).
+
+    ``prior`` lies in the family. Where the model's prior does not, ``correction`` is the server's own factor t_0, and
+    p(θ) ≈ prior · t_0.
+    """
 
     prior: Posterior
     posterior: Posterior
     version: int
+    hyperparameters: Tensor
+    correction: Factor
 
 
 class ServerInfo(NamedTuple):
@@ -27,23 +35,46 @@ class ServerInfo(NamedTuple):
     max_delta: float
 
 
-def init(prior: Posterior) -> ServerState:
+def init(prior: Posterior, hyperparameters: Tensor) -> ServerState:
     """q = p."""
-    return ServerState(prior, prior, 0)
+    return ServerState(prior, prior, 0, hyperparameters, unit(prior.family, prior.natural))
 
 
 def step(state: ServerState, updates: Sequence[Update], aggregate: Aggregator) -> tuple[ServerState, ServerInfo]:
     """Apply the updates that arrived together (algorithm 1, server's part)."""
     posterior, fraction = aggregate(state.posterior, [update.delta for update in updates])
     moved = (posterior.natural - state.posterior.natural).abs().max().item()
-    return ServerState(state.prior, posterior, state.version + 1), ServerInfo(fraction, moved)
+    return state._replace(posterior=posterior, version=state.version + 1), ServerInfo(fraction, moved)
 
 
-def recompute(prior: Posterior, factors: Sequence[Factor]) -> Tensor:
-    """η_p + Σ η_m, what η_q must be: increments drift by rounding."""
-    return prior.natural + torch.stack([factor.natural for factor in factors]).sum(0)
+def correct(state: ServerState, delta: Factor) -> tuple[ServerState, float]:
+    """t_0 and q after a refinement of t_0, and the fraction of it that keeps q proper."""
+    fraction = float(largest_step(state.posterior.family, state.posterior.natural, delta.natural))
+    part = Factor(delta.family, fraction * delta.natural, fraction * delta.log_scale)
+    posterior = Posterior(
+        state.posterior.family, state.posterior.natural + part.natural, state.posterior.coordinates
+    )  # fmt: skip
+    return state._replace(posterior=posterior, correction=multiply(state.correction, part)), fraction
+
+
+def exchange_prior(state: ServerState, prior: Posterior) -> ServerState | None:
+    """q with another prior in the place of the old one, the factors as they are; ``None`` where q is improper then."""
+    natural = state.posterior.natural + prior.natural - state.prior.natural
+    if not bool(prior.family.is_proper(natural)):
+        return None
+    return state._replace(prior=prior, posterior=Posterior(prior.family, natural, prior.coordinates))
+
+
+def setting(state: ServerState, num_clients: int) -> Setting:
+    """What the server tells the clients of the whole."""
+    return Setting(multiply(as_factor(state.prior), state.correction), num_clients)
+
+
+def recompute(state: ServerState, factors: Sequence[Factor]) -> Tensor:
+    """η_p + η_0 + Σ η_m, what η_q must be: increments drift by rounding."""
+    return state.prior.natural + state.correction.natural + torch.stack([factor.natural for factor in factors]).sum(0)
 
 
 def drift(state: ServerState, factors: Sequence[Factor]) -> float:
-    """max |η_q - (η_p + Σ η_m)|."""
-    return (state.posterior.natural - recompute(state.prior, factors)).abs().max().item()
+    """max |η_q - (η_p + η_0 + Σ η_m)|."""
+    return (state.posterior.natural - recompute(state, factors)).abs().max().item()

@@ -2,10 +2,24 @@
 
 from collections.abc import Callable
 
+from pvi.algorithms.bcm import BCMSame, BCMSplit
+from pvi.algorithms.global_vi import GlobalVI
+from pvi.algorithms.power_ep import PowerEP, StochasticEP
 from pvi.algorithms.protocol import Algorithm
 from pvi.algorithms.pvi import PVI
+from pvi.algorithms.streaming_vb import StreamingVB
+from pvi.algorithms.vcl import VCL
 
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"pvi": PVI}
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+    "pvi": PVI,
+    "power-ep": PowerEP,
+    "stochastic-ep": StochasticEP,
+    "global-vi": GlobalVI,
+    "bcm-same": BCMSame,
+    "bcm-split": BCMSplit,
+    "vcl": VCL,
+    "streaming-vb": StreamingVB,
+}
 
 
 def resolve_algorithm(algorithm: Algorithm | str) -> Algorithm:
@@ -17,4 +31,16 @@ def resolve_algorithm(algorithm: Algorithm | str) -> Algorithm:
     return ALGORITHMS[algorithm]()
 
 
-__all__ = ["ALGORITHMS", "PVI", "Algorithm", "resolve_algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "PVI",
+    "VCL",
+    "Algorithm",
+    "BCMSame",
+    "BCMSplit",
+    "GlobalVI",
+    "PowerEP",
+    "StochasticEP",
+    "StreamingVB",
+    "resolve_algorithm",
+]

@@ -9,9 +9,9 @@
 
 from pvi.aggregators import product
 from pvi.algorithms.protocol import Algorithm
-from pvi.factors import cavity
+from pvi.cavities import deletion
 
 
 def PVI() -> Algorithm:
     """Partitioned variational inference."""
-    return Algorithm("pvi", cavity, product)
+    return Algorithm("pvi", deletion, product)

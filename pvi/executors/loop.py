@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pvi.algorithms import Algorithm
+from pvi.cavities import Setting
 from pvi.client import ClientInfo, ClientState, Update, step
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
@@ -11,11 +12,12 @@ from pvi.solvers import Solver
 
 
 class Task(NamedTuple):
-    """One client's step: its state, its problem, and the q it was sent."""
+    """One client's step: its state, its problem, the q it was sent, and what it was told of the whole."""
 
     state: ClientState
     problem: LocalProblem
     posterior: Posterior
+    setting: Setting
 
 
 class Answer(NamedTuple):
@@ -45,5 +47,6 @@ class Loop(NamedTuple):
     def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
         """See :class:`Executor`."""
         return [
-            Answer(*step(task.state, task.problem, task.posterior, algorithm.cavity, solver, damping)) for task in tasks
+            Answer(*step(task.state, task.problem, task.posterior, task.setting, algorithm.cavity, solver, damping))
+            for task in tasks
         ]

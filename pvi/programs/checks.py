@@ -19,16 +19,16 @@ def _base(fn: Any) -> Any:
 
 
 def check_site(name: str, node: Any, client: str) -> None:
-    """Raises :class:`ProgramError` for a discrete latent, and for an observation that does not fit its distribution."""
+    """Raises :class:`ProgramError` for a discrete latent that cannot be enumerated and for ill-fitting observations."""
     fn, value = node["fn"], node["value"]
     if node["infer"].get("is_auxiliary"):
         return
     _check_parameters(name, fn, client, node["is_observed"])
     if not node["is_observed"]:
-        if fn.support.is_discrete:
+        if fn.support.is_discrete and not fn.has_enumerate_support:
             raise ProgramError(
-                f"site {name!r} is a discrete latent ({kind(fn)}); discrete latents have no continuous posterior: "
-                "sum it out in the model, or make it continuous"
+                f"site {name!r} is a discrete latent ({kind(fn)}) with too many values to enumerate: sum it out in the "
+                "model, or make it continuous"
             )
         return
     expected = (*fn.batch_shape, *fn.event_shape)

@@ -50,8 +50,12 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
     size = program.coordinates.size
     if size > MAX_SIZE:
         return NotAffine(f"{size} latents are more than the {MAX_SIZE} for which dense linear algebra is cheap")
-    if program.sites.private or program.sites.subsampling or len(program.sites.observed) != 1:
-        return NotAffine("it has private latents, a plate that subsamples, or several observed sites")
+    observed = [site.name for site in program.sites.observed]
+    if program.sites.subsampling or program.sites.enumerated or program.likelihood_sites != {observed[0]}:
+        return NotAffine(
+            "it has a plate that subsamples, several observed sites, discrete latents, or private latents whose prior "
+            "lies outside the guide's family"
+        )
     generator = torch.Generator(device=like.device).manual_seed(0)
     zero = like.new_zeros(size)
     try:
@@ -68,9 +72,9 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
         return NotAffine(f"its predictor has shape {tuple(rows)} where one number a row is needed")
 
     def log_prob(f: Tensor, x: Tensor = zero) -> Tensor:
-        return _row_log_prob(program, batch, x, f)
+        return row_log_prob(program, batch, x, f)
 
-    design = torch.stack([_at(program, batch, row) - offset for row in torch.eye(size).to(zero)], 1)
+    design = torch.stack([predictor_at(program, batch, row) - offset for row in torch.eye(size).to(zero)], 1)
     predictor = LinearPredictor(design, offset, log_prob, 1.0)
     return _verify(program, batch, predictor, log_prob, generator) or _resolve(program, batch, predictor)
 
@@ -90,7 +94,7 @@ def _verify(
 
     for _ in range(3):
         x = random(design.shape[1])
-        expected, found = design @ x + offset, _at(program, batch, x)
+        expected, found = design @ x + offset, predictor_at(program, batch, x)
         if not _close(found, expected, tolerance):
             residual = (found - expected).abs().max().item()
             return NotAffine(f"its predictor is not affine in the latents (residual {residual:.2g})")
@@ -103,7 +107,7 @@ def _verify(
     mixed = torch.where(odd, log_prob(first), log_prob(second))
     if not _close(log_prob(torch.where(odd, first, second)), mixed, tolerance):
         return NotAffine("the likelihood of a row depends on the predictor of other rows")
-    true = _row_log_prob(program, batch, x, None)
+    true = row_log_prob(program, batch, x, None)
     if true.shape != offset.shape or not _close(log_prob(design @ x + offset), true, tolerance):
         return NotAffine("its likelihood at the predictor is not its likelihood")
     # A mask over a whole event reaches the program's likelihood, but not its rows.
@@ -163,13 +167,14 @@ def _predictor(program: Program, batch: Batch, x: Tensor) -> Tensor | None:
     return handler.found
 
 
-def _at(program: Program, batch: Batch, x: Tensor) -> Tensor:
+def predictor_at(program: Program, batch: Batch, x: Tensor) -> Tensor:
+    """The predictor f ``[n]`` at latents x ``[size]`` of a program that is known to have one."""
     found = _predictor(program, batch, x)
     assert found is not None
     return found
 
 
-def _row_log_prob(program: Program, batch: Batch, x: Tensor, f: Tensor | None) -> Tensor:
+def row_log_prob(program: Program, batch: Batch, x: Tensor, f: Tensor | None) -> Tensor:
     """log p(y_i | f_i), ``[n]``; with ``f`` None the model's own predictor is used."""
     observed = program.sites.observed[0].name
     with running(x.dtype), Values(program.coordinates.constrain(x)), Predictor(f):

@@ -7,52 +7,120 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pvi.families import Coordinates
+from pvi.families import Coordinates, SiteCoordinates
 from pvi.programs.batch import Batch
 from pvi.programs.context import running, seeded
+from pvi.programs.enumeration import summed_out
 from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Rows, Values
-from pvi.programs.sites import Site, Sites
+from pvi.programs.sites import Sites
 
 
 class Program(NamedTuple):
-    """A model, its sites, and the coordinates x of its shared latents."""
+    """A model, its sites, and the coordinates x of its latents: the shared ones, then the client's own.
+
+    ``counted`` names the sites whose log densities make up the likelihood; ``None`` stands for all that is not
+    shared: p(y, z | θ) with z the client's own latents. Discrete ones of these are summed out.
+    """
 
     model: Callable[..., Any]
     sites: Sites
     coordinates: Coordinates
+    counted: frozenset[str] | None = None
+
+    @property
+    def shared(self) -> Coordinates:
+        """The coordinates of the shared latents alone."""
+        names = {site.name for site in self.sites.shared}
+        return Coordinates(tuple(site for site in self.coordinates.sites if site.name in names))
+
+    @property
+    def likelihood_sites(self) -> frozenset[str]:
+        """The names of the sites that make up the likelihood."""
+        if self.counted is not None:
+            return self.counted
+        sites = (*self.sites.observed, *self.sites.private, *self.sites.enumerated)
+        return frozenset(site.name for site in sites)
 
 
 def log_prior(program: Program, x: Tensor, batch: Batch) -> Tensor:
-    """log p(x) of the shared latents in the unconstrained space, nats, Jacobian included; ``x [size]`` -> ``[]``."""
-    values = program.coordinates.constrain(x)
-    total = program.coordinates.log_abs_det_jacobian(x)
-    for node in _nodes(program, values, batch, program.sites.shared).values():
+    """log p(x) of the shared latents in their coordinates, nats, Jacobian included; ``x [size]`` -> ``[]``."""
+    shared = program.shared
+    total = shared.log_abs_det_jacobian(x)
+    names = frozenset(shared.names)
+    for node in _nodes(program, shared.constrain(x) | placeholders(program, x), batch, names).values():
         total = total + node["log_prob_sum"]
     return total
+
+
+def log_private_prior(program: Program, x: Tensor, batch: Batch) -> Tensor:
+    """log p(z | θ) of the client's continuous latents in their coordinates, nats; ``x [size]`` -> ``[]``."""
+    own = frozenset(site.name for site in program.sites.private)
+    return log_likelihood(program._replace(counted=own), x, batch)
+
+
+def placeholders(program: Program, like: Tensor) -> dict[str, Tensor]:
+    """Values for the client's own latents where nothing depends on them, so that the model draws nothing at random."""
+    names = {site.name for site in program.sites.private}
+    own = {
+        site.name: site.constrain(like.new_zeros(site.size)) for site in program.coordinates.sites if site.name in names
+    }
+    discrete = {
+        site.name: torch.zeros(site.shape, dtype=site.dtype, device=like.device) for site in program.sites.enumerated
+    }
+    return own | discrete
 
 
 def log_likelihood(program: Program, x: Tensor, batch: Batch, rows: Tensor | None = None) -> Tensor:
     """log p(y | θ(x)) in nats, summed over all observed sites and rows; ``x [size]`` -> ``[]``.
 
-    ``rows`` ``[b]`` gives the unbiased estimate n/b · Σ over these rows instead. A model whose plate subsamples is
-    handed the rows through its plate and scales by itself; without ``rows`` its plate walks through all of them.
+    A client's own continuous latents count with their densities (see :attr:`Program.counted`), its discrete ones are
+    summed out. ``rows`` ``[b]`` gives the unbiased estimate n/b · Σ over these rows instead. A model whose plate
+    subsamples is handed the rows through its plate and scales by itself; without ``rows`` its plate walks through all
+    of them.
     """
+    by_row = [site.name for site in program.sites.private if site.by_row]
+    if rows is not None and by_row:
+        raise ProgramError(
+            f"sites {by_row} have one private value a row; mini-batches would need some of these: leave batch_size out"
+        )
     values = program.coordinates.constrain(x)
+    names = program.likelihood_sites
+    counted = tuple(site for site in program.coordinates.sites if site.name in names)
+    jacobian = _jacobian(program.coordinates, x, counted)
+    if program.sites.enumerated and any(site.name in names for site in program.sites.enumerated):
+        part = batch if rows is None else batch.take(rows)
+        total = summed_out(program.model, values, part, names, program.sites.plate_nesting, x.dtype)
+        return (1.0 if rows is None else batch.num_rows / rows.shape[0]) * total + jacobian
+    return _counted(program, values, batch, names, rows) + jacobian
+
+
+def _jacobian(coordinates: Coordinates, x: Tensor, sites: tuple[SiteCoordinates, ...]) -> Tensor:
+    pieces = coordinates.pieces(x)
+    total = x.new_zeros(())
+    for site in sites:
+        total = total + site.log_abs_det_jacobian(pieces[site.name])
+    return total
+
+
+def _counted(
+    program: Program, values: Mapping[str, Tensor], batch: Batch, names: frozenset[str], rows: Tensor | None
+) -> Tensor:
     plate = program.sites.subsampling
     if plate is not None:
         if rows is None:
-            return _walk(program, values, batch)
-        return _sum(_nodes(program, values, batch, program.sites.observed, rows))
+            return _walk(program, values, batch, names)
+        return _sum(_nodes(program, values, batch, names, rows))
     if rows is None:
-        return _sum(_nodes(program, values, batch, program.sites.observed))
-    total = _sum(_nodes(program, values, batch.take(rows), program.sites.observed))
+        return _sum(_nodes(program, values, batch, names))
+    total = _sum(_nodes(program, values, batch.take(rows), names))
     return batch.num_rows / rows.shape[0] * total
 
 
 def pointwise_log_likelihood(program: Program, x: Tensor, batch: Batch) -> dict[str, Tensor]:
     """log p(y_i | θ(x)) in nats by observed site, each in the shape that the site's distribution gives."""
-    nodes = _nodes(program, program.coordinates.constrain(x), batch, program.sites.observed)
+    names = frozenset(site.name for site in program.sites.observed)
+    nodes = _nodes(program, program.coordinates.constrain(x), batch, names)
     return {name: node["log_prob"] for name, node in nodes.items()}
 
 
@@ -61,12 +129,11 @@ def num_rows(program: Program, batch: Batch) -> int:
     return program.sites.subsampling[1] if program.sites.subsampling else batch.num_rows
 
 
-def check_deterministic(program: Program, batch: Batch, client: str, like: Tensor) -> None:
-    """Raises :class:`~pvi.programs.errors.ProgramError` where the likelihood is random once the latents are given."""
-    x = torch.linspace(-0.5, 0.5, program.coordinates.size, dtype=like.dtype, device=like.device)
+def check_deterministic(program: Program, batch: Batch, client: str, x: Tensor) -> None:
+    """Raises :class:`~pvi.programs.errors.ProgramError` where the likelihood is random at given ``x [size]``."""
     values = []
     for seed in (0, 1):
-        with seeded(seed, like.device), torch.no_grad():
+        with seeded(seed, x.device), torch.no_grad():
             values.append(log_likelihood(program, x, batch))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
         raise ProgramError(
@@ -80,10 +147,9 @@ def _sum(nodes: Mapping[str, Any]) -> Tensor:
 
 
 def _nodes(
-    program: Program, values: Mapping[str, Tensor], batch: Batch, wanted: tuple[Site, ...], rows: Tensor | None = None
+    program: Program, values: Mapping[str, Tensor], batch: Batch, names: frozenset[str], rows: Tensor | None = None
 ) -> dict[str, Any]:
-    names = {site.name for site in wanted}
-    dtype = next(iter(values.values())).dtype
+    dtype = next((value.dtype for value in values.values() if value.is_floating_point()), batch.dtype)
     # Plates that subsample never draw from the global random state: where no rows are given, the first ones serve.
     if program.sites.subsampling is not None and rows is None:
         rows = torch.arange(program.sites.subsampling[2])
@@ -93,7 +159,7 @@ def _nodes(
     return {name: trace.nodes[name] for name in trace.nodes if name in names}
 
 
-def _walk(program: Program, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
+def _walk(program: Program, values: Mapping[str, Tensor], batch: Batch, names: frozenset[str]) -> Tensor:
     """The exact likelihood of a subsampling model: chunks of b rows, the last one filled up and counted in part."""
     assert program.sites.subsampling is not None
     plate, size, length = program.sites.subsampling
@@ -101,7 +167,7 @@ def _walk(program: Program, values: Mapping[str, Tensor], batch: Batch) -> Tenso
     for start in range(0, size, length):
         fresh = min(length, size - start)
         rows = torch.arange(size - length if fresh < length else start, min(start + length, size))
-        for node in _nodes(program, values, batch, program.sites.observed, rows).values():
+        for node in _nodes(program, values, batch, names, rows).values():
             dims = [frame.dim for frame in node["cond_indep_stack"] if frame.name == plate]
             if dims:
                 parts.append(node["log_prob"].narrow(dims[0], length - fresh, fresh).sum() * (length / size))

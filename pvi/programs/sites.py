@@ -9,6 +9,8 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
 from pvi.programs.batch import Batch
@@ -26,7 +28,10 @@ class Ownership(Enum):
 
 
 class Site(NamedTuple):
-    """One sample site. ``shape`` is the full shape of its value; ``plates`` the names of the plates around it."""
+    """One sample site. ``shape`` is the full shape of its value; ``plates`` the names of the plates around it.
+
+    ``by_row`` says that one of these plates also holds an observed site: one value a row, not one a client.
+    """
 
     name: str
     ownership: Ownership
@@ -34,15 +39,37 @@ class Site(NamedTuple):
     support: Constraint
     distribution: str
     plates: tuple[str, ...]
+    by_row: bool = False
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the site's values are counted, not measured."""
+        return bool(self.support.is_discrete)
+
+
+class Parameter(NamedTuple):
+    """One ``pyro.param`` of a model: a hyperparameter with its first value and its constraint."""
+
+    name: str
+    value: Tensor
+    constraint: Constraint
 
 
 class Sites(NamedTuple):
-    """All sites of a program, and the plate (name, size, subsample size) that draws its own rows, if any."""
+    """All sites of a program, and the plate (name, size, subsample size) that draws its own rows, if any.
+
+    ``private`` are the continuous latents of this client; ``enumerated`` its discrete ones, which are summed out.
+    ``plate_nesting`` is the number of batch dimensions that plates use.
+    """
 
     shared: tuple[Site, ...]
     private: tuple[Site, ...]
     observed: tuple[Site, ...]
     subsampling: tuple[str, int, int] | None
+    enumerated: tuple[Site, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    plate_nesting: int = 0
 
 
 def argument_names(model: Callable[..., Any]) -> tuple[str, ...]:
@@ -59,18 +86,14 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     """Trace the model once on a client's data.
 
     A latent is private where it says ``infer={"pvi": "private"}`` or lies inside a plate that also holds an observed
-    site (unless it says ``infer={"pvi": "shared"}``); all other latents are shared.
+    site (unless it says ``infer={"pvi": "shared"}``); all other latents are shared. Discrete private latents are
+    enumerated.
 
-    Raises :class:`ProgramError` where the model fails, observes nothing, has a discrete latent, an observation
-    outside its support, or two plates that subsample.
+    Raises :class:`ProgramError` where the model fails, observes nothing, has a discrete latent with infinitely many
+    values, an observation outside its support, or two plates that subsample.
     """
     nodes = _trace(model, batch, client)
-    parameters = [name for name, node in nodes.items() if node["type"] == "param"]
-    if parameters:
-        raise ProgramError(
-            f"the model has parameters {parameters} (pyro.param), which would stay as they are: hyperparameters are "
-            "not learned. Write constants, or latent sites with priors"
-        )
+    parameters = tuple(_parameter(name, node) for name, node in nodes.items() if node["type"] == "param")
     samples = {name: node for name, node in nodes.items() if is_random(node)}
     observed_plates = {
         frame.name for node in samples.values() if node["is_observed"] for frame in node["cond_indep_stack"]
@@ -85,12 +108,22 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
         )
     for name, node in samples.items():
         check_site(name, node, client)
+    private = tuple(site for site in sites if site.ownership is Ownership.PRIVATE)
+    dims = [frame.dim for node in samples.values() for frame in node["cond_indep_stack"] if frame.vectorized]
     return Sites(
-        tuple(site for site in sites if site.ownership is Ownership.SHARED),
-        tuple(site for site in sites if site.ownership is Ownership.PRIVATE),
-        observed,
-        _subsampling(nodes, batch.num_rows, client),
+        shared=tuple(site for site in sites if site.ownership is Ownership.SHARED),
+        private=tuple(site for site in private if not site.is_discrete),
+        observed=observed,
+        subsampling=_subsampling(nodes, batch.num_rows, client),
+        enumerated=tuple(site for site in private if site.is_discrete),
+        parameters=parameters,
+        plate_nesting=-min(dims, default=0),
     )
+
+
+def _parameter(name: str, node: Any) -> Parameter:
+    constraint = node["kwargs"].get("constraint", constraints.real)
+    return Parameter(name, node["value"].detach().clone(), constraint)
 
 
 def _trace(model: Callable[..., Any], batch: Batch, client: str) -> dict[str, Any]:
@@ -128,8 +161,9 @@ def _site(name: str, node: Any, observed_plates: set[str]) -> Site:
         ownership = Ownership.PRIVATE
     else:
         ownership = Ownership.SHARED
-    fn = node["fn"]
-    return Site(name, ownership, tuple(node["value"].shape), fn.support, kind(fn), plates)
+    fn, value = node["fn"], node["value"]
+    by_row = bool(observed_plates.intersection(plates))
+    return Site(name, ownership, tuple(value.shape), fn.support, kind(fn), plates, by_row, value.dtype)
 
 
 def _subsampling(nodes: dict[str, Any], rows: int, client: str) -> tuple[str, int, int] | None:

@@ -17,6 +17,11 @@ def default_solver(problems: Sequence[LocalProblem]) -> Solver:
     return SVI()
 
 
+def prior_solver() -> Solver:
+    """The solver of the server's own problem, a prior outside the family."""
+    return SVI()
+
+
 SOLVERS: dict[str, type[Newton] | type[SVI] | type[PyroSVI]] = {"newton": Newton, "svi": SVI, "pyro-svi": PyroSVI}
 
 
@@ -40,5 +45,6 @@ __all__ = [
     "Solver",
     "SolverInfo",
     "default_solver",
+    "prior_solver",
     "resolve_solver",
 ]

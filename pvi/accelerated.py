@@ -1,0 +1,133 @@
+"""A synchronous round with Anderson acceleration; see :mod:`pvi.acceleration` for the method.
+
+Safeguards: the mixture is moved towards the plain damped step until q is proper; where it lowers the free energy the
+damped step is taken instead, and the memory starts anew.
+"""
+
+import time
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from pvi import client as clients_module
+from pvi import server as server_module
+from pvi.acceleration import Anderson, Memory, Visit, coefficients, inner_products, mixed
+from pvi.client import ClientState
+from pvi.executors import Answer
+from pvi.factors import as_factor, multiply, unit
+from pvi.free_energy import FreeEnergy, free_energy
+from pvi.posterior import Posterior
+from pvi.rounds import Plan, RunState, Sent, Tally, answer, count, propose_prior, record
+
+MAX_HALVINGS = 10
+
+
+def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunState:
+    """One synchronous round; the server's own factor takes part like a client's."""
+    began = time.perf_counter()
+    names = tuple(state.clients)
+    version, problems = state.server.version, state.problem.clients
+    sent = {name: Sent(state.server.posterior, version, problems[name]) for name in names}
+    answers = answer(plan, state._replace(sent=sent), names)
+    own = propose_prior(plan, state, state.damping)
+    everyone = [*answers.values(), *([own] if own is not None else [])]
+    memory = _remember(state, answers, own, anderson.memory + 1)
+    after, fraction = _damped(plan, state, answers, own)
+    energy: FreeEnergy | None = None
+    weights: tuple[float, ...] = ()
+    alpha = None if any(one.update is None for one in everyone) else _weights(state, memory)
+    if alpha is not None:
+        faster = _apply(state, answers, own, memory, alpha)
+        reached = free_energy(faster.problem, faster.server, faster.clients)
+        if rises(state, reached):
+            after, fraction, energy, weights = faster, 1.0, reached, tuple(alpha.tolist())
+    if energy is None:
+        memory = memory.last()
+        energy = free_energy(after.problem, after.server, after.clients)
+    moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
+    times = [event.time for event in plan.schedule.events(names, len(state.history))]
+    tally = Tally({}, fraction, moved, time=max(times))
+    for one in answers.values():
+        info = one.info if one.update is None else one.info._replace(step_fraction=fraction)
+        tally = count(tally, info, one.update, after.server)
+    said = record(state, after, tally, energy, began)._replace(mixing=weights)
+    return after._replace(history=(*state.history, said), memory=memory)
+
+
+def rises(state: RunState, energy: FreeEnergy) -> bool:
+    """Whether the free energy is no lower than after the last round, within three standard errors and rounding."""
+    if not state.history:
+        return True
+    last = state.history[-1]
+    noise = 3 * max(energy.standard_error, last.elbo_standard_error) + 1e-9 * abs(last.elbo)
+    return energy.value >= last.elbo - noise
+
+
+def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None, length: int) -> Memory:
+    """Everybody's visits with this round's at the end."""
+    nothing = unit(state.server.prior.family, state.server.prior.natural)
+    past = state.memory if state.memory is not None else Memory({}, (), ())
+
+    def added(visits: tuple[Visit, ...], before: ClientState, one: Answer) -> tuple[Visit, ...]:
+        delta = nothing if one.update is None else one.update.delta
+        return (*visits, Visit(before.factor, delta))[-length:]
+
+    clients = {name: added(past.clients.get(name, ()), state.clients[name], one) for name, one in answers.items()}
+    correction = () if own is None or state.own is None else added(past.own, state.own, own)
+    total = nothing
+    for visits in (*clients.values(), *([correction] if correction else [])):
+        total = multiply(total, visits[-1].delta)
+    return Memory(clients, correction, (*past.server, Visit(as_factor(state.server.posterior), total))[-length:])
+
+
+def _damped(
+    plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Answer | None
+) -> tuple[RunState, float]:  # fmt: skip
+    """The plain step, and the fraction of it that keeps q proper."""
+    updates = [one.update for one in (*answers.values(), *([own] if own is not None else [])) if one.update is not None]
+    server, info = server_module.step(state.server, updates, plan.algorithm.aggregate)
+    clients = {name: _accept(one, info.step_fraction) for name, one in answers.items()}
+    after = state._replace(server=server, clients=clients)
+    if own is not None:
+        moved = _accept(own, info.step_fraction)
+        after = after._replace(own=moved, server=server._replace(correction=moved.factor))
+    return after, info.step_fraction
+
+
+def _accept(one: Answer, fraction: float) -> ClientState:
+    return one.state if one.update is None else clients_module.accept(one.state, one.update, fraction)
+
+
+def _weights(state: RunState, memory: Memory) -> Tensor | None:
+    """The mixture of the rounds remembered; ``None`` where there is only one, or none that keeps q proper."""
+    if len(memory.server) < 2:
+        return None
+    family, natural = state.server.posterior.family, state.server.posterior.natural
+    parts = [*memory.clients.values(), *([memory.own] if memory.own else [])]
+    products = torch.stack([inner_products(visits, family, natural) for visits in parts]).sum(0)
+    best = coefficients(products)
+    last = torch.zeros_like(best)
+    last[-1] = 1.0
+    for halvings in range(MAX_HALVINGS):
+        alpha = torch.lerp(last, best, 0.5**halvings)
+        if bool(family.is_proper(mixed(memory.server, alpha).natural)):
+            return alpha
+    return None
+
+
+def _apply(
+    state: RunState, answers: Mapping[str, Answer], own: Answer | None, memory: Memory, alpha: Tensor
+) -> RunState:
+    """Every client mixes its own past; the server mixes its sums."""
+    old = state.server
+    natural = mixed(memory.server, alpha).natural
+    posterior = Posterior(old.posterior.family, natural, old.posterior.coordinates)
+    clients = {
+        name: one.state._replace(factor=mixed(memory.clients[name], alpha)) for name, one in answers.items()
+    }  # fmt: skip
+    server = old._replace(posterior=posterior, version=old.version + 1)
+    if own is None:
+        return state._replace(server=server, clients=clients)
+    corrected = own.state._replace(factor=mixed(memory.own, alpha))
+    return state._replace(server=server._replace(correction=corrected.factor), clients=clients, own=corrected)

@@ -1,0 +1,52 @@
+"""Cavity rules: what a client's likelihood is combined with, and what its new factor takes the place of."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pvi.factors import Factor, as_factor, divide, power, unit
+from pvi.posterior import Posterior
+
+
+class Setting(NamedTuple):
+    """What every client may know of the whole: the prior as a factor, and how many clients there are."""
+
+    prior: Factor
+    num_clients: int
+
+
+class Cavity(NamedTuple):
+    """The ``factor`` that the likelihood is combined with, and the one that q_m / cavity takes the place of."""
+
+    factor: Factor
+    replaced: Factor
+
+
+CavityRule = Callable[[Posterior, Factor, Setting], Cavity]
+"""From the q that the client was sent, its own factor t, and the setting."""
+
+
+def deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """q / t: everything but the client (PVI, algorithm 1)."""
+    return Cavity(divide(as_factor(posterior), factor), factor)
+
+
+def no_deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """q itself: the client's rows count once more at every visit (streaming variational Bayes)."""
+    return Cavity(as_factor(posterior), unit(posterior.family, posterior.natural))
+
+
+def prior_alone(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """p: no client hears of the others (Bayesian committee machine, the same prior everywhere)."""
+    return Cavity(setting.prior, factor)
+
+
+def prior_share(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """p^(1/M): no client hears of the others, the prior is split among them (Bayesian committee machine)."""
+    return Cavity(power(setting.prior, 1 / setting.num_clients), factor)
+
+
+def average_deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """q / t with the average factor t = (q / p)^(1/M) (stochastic EP, Li et al. 2015)."""
+    q = as_factor(posterior)
+    average = power(divide(q, setting.prior), 1 / setting.num_clients)
+    return Cavity(divide(q, average), average)

@@ -1,0 +1,38 @@
+"""The global free energy F(q) = Σ_m E_q[log p(y_m | θ)] - KL(q, p), term by term."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pvi.client import ClientState
+from pvi.families import kl
+from pvi.objectives import client_term
+from pvi.problem import Problem
+from pvi.server import ServerState
+
+
+class FreeEnergy(NamedTuple):
+    """The clients' terms and KL(q, p) in nats, and the Monte Carlo standard error of the whole (0: exact)."""
+
+    likelihoods: dict[str, float]
+    divergence: float
+    standard_error: float
+
+    @property
+    def value(self) -> float:
+        """F(q), nats: the evidence lower bound."""
+        return sum(self.likelihoods.values()) - self.divergence
+
+
+def free_energy(problem: Problem, server: ServerState, clients: Mapping[str, ClientState]) -> FreeEnergy:
+    """F(q); the draws are the same in every round, so that the differences between rounds carry little noise."""
+    natural = server.posterior.natural
+    estimates = {
+        name: client_term(part, natural, clients[name].conditional, seed=index)
+        for index, (name, part) in enumerate(problem.clients.items())
+    }
+    variance = sum(estimate.standard_error**2 for estimate in estimates.values())
+    divergence = kl(server.prior.family, natural, server.prior.natural).item()
+    if problem.prior_problem is not None:
+        correction = client_term(problem.prior_problem, natural, None, seed=len(estimates))
+        divergence, variance = divergence - correction.value, variance + correction.standard_error**2
+    return FreeEnergy({name: estimate.value for name, estimate in estimates.items()}, divergence, variance**0.5)
