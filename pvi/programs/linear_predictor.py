@@ -9,30 +9,30 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
 from pvi.programs.batch import Batch
-from pvi.programs.context import running
-from pvi.programs.handlers import Predictor, Values
 from pvi.programs.program import Program, log_likelihood
-from pvi.quadrature import expectations
+from pvi.programs.row_likelihood import close, evaluate_predictor, observed_value, predictor_at, row_log_prob, stacked
+from pvi.quadrature import MAX_ELEMENTS, expectations, expected_curvature, expected_value
 
 MAX_SIZE = 1024
 MIN_WIDTH = 1 / 64
 
 
 class LinearPredictor(NamedTuple):
-    """f = design @ x + offset; ``log_prob`` maps f ``[n]`` to log p(y_i | f_i) ``[n]`` in nats, safe under ``vmap``.
+    """f = design @ x + offset; ``log_prob`` maps f ``[n]`` or ``[k, n]`` to log p(y_i | f_i), as many, in nats.
 
-    ``width`` is the length over which log p varies, as quadrature needs to know it: 1 for the logistic function.
+    It is safe under ``vmap``. ``width`` is the length over which log p varies, as quadrature needs to know it: 1 for
+    the logistic function. ``smooth`` says that log p has no kinks in f.
     """
 
     design: Tensor
     offset: Tensor
     log_prob: Callable[[Tensor], Tensor]
     width: float
+    smooth: bool = True
 
 
 class NotAffine(NamedTuple):
@@ -44,8 +44,8 @@ class NotAffine(NamedTuple):
 def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredictor | NotAffine:
     """The client's linear predictor over the shared latents, or the reason why there is none.
 
-    ``like`` is any tensor of the dtype and device to compute in. Costs ``size + 4`` evaluations of the model's
-    predictor; tried up to 1,024 latents, beyond which dense linear algebra is no longer cheap.
+    ``like`` is any tensor of the dtype and device to compute in. Costs one evaluation of the model's predictor
+    at ``size`` points; tried up to 1,024 latents, beyond which dense linear algebra is no longer cheap.
     """
     size = program.coordinates.size
     if size > MAX_SIZE:
@@ -59,7 +59,7 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
     generator = torch.Generator(device=like.device).manual_seed(0)
     zero = like.new_zeros(size)
     try:
-        offset = _predictor(program, batch, zero)
+        offset = evaluate_predictor(program, batch, zero)
     except RuntimeError as error:
         return NotAffine(f"its predictor cannot be evaluated: {error}")
     if offset is None:
@@ -74,9 +74,23 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
     def log_prob(f: Tensor, x: Tensor = zero) -> Tensor:
         return row_log_prob(program, batch, x, f)
 
-    design = torch.stack([predictor_at(program, batch, row) - offset for row in torch.eye(size).to(zero)], 1)
-    predictor = LinearPredictor(design, offset, log_prob, 1.0)
-    return _verify(program, batch, predictor, log_prob, generator) or _resolve(program, batch, predictor)
+    predictor = LinearPredictor(_probe(program, batch, offset, size), offset, log_prob, 1.0)
+    refused = _verify(program, batch, predictor, log_prob, generator)
+    if refused is not None:
+        return refused
+    return _resolve(program, batch, predictor._replace(log_prob=stacked(log_prob, offset, generator)))
+
+
+def _probe(program: Program, batch: Batch, offset: Tensor, size: int) -> Tensor:
+    """A ``[n, size]``: what each unit vector adds to the predictor."""
+    units = torch.eye(size, dtype=offset.dtype, device=offset.device)
+    chunk = max(1, MAX_ELEMENTS // max(1, len(offset)))
+    try:
+        found = torch.func.vmap(lambda x: predictor_at(program, batch, x), chunk_size=chunk)(units)
+    except RuntimeError:
+        # Control flow on values, or an operation without a batching rule.
+        found = torch.stack([predictor_at(program, batch, x) for x in units])
+    return (found - offset).mT.contiguous()
 
 
 def _verify(
@@ -95,23 +109,23 @@ def _verify(
     for _ in range(3):
         x = random(design.shape[1])
         expected, found = design @ x + offset, predictor_at(program, batch, x)
-        if not _close(found, expected, tolerance):
+        if not close(found, expected, tolerance):
             residual = (found - expected).abs().max().item()
             return NotAffine(f"its predictor is not affine in the latents (residual {residual:.2g})")
     if log_prob(offset).shape != offset.shape:
         return NotAffine("its log likelihood does not have one number a row")
     first, second, x = random(len(offset)), random(len(offset)), random(design.shape[1])
-    if not _close(log_prob(first, x), log_prob(first), tolerance):
+    if not close(log_prob(first, x), log_prob(first), tolerance):
         return NotAffine("its likelihood depends on the latents in another way than through the predictor")
     odd = torch.arange(len(offset), device=offset.device) % 2 == 1
     mixed = torch.where(odd, log_prob(first), log_prob(second))
-    if not _close(log_prob(torch.where(odd, first, second)), mixed, tolerance):
+    if not close(log_prob(torch.where(odd, first, second)), mixed, tolerance):
         return NotAffine("the likelihood of a row depends on the predictor of other rows")
     true = row_log_prob(program, batch, x, None)
-    if true.shape != offset.shape or not _close(log_prob(design @ x + offset), true, tolerance):
+    if true.shape != offset.shape or not close(log_prob(design @ x + offset), true, tolerance):
         return NotAffine("its likelihood at the predictor is not its likelihood")
     # A mask over a whole event reaches the program's likelihood, but not its rows.
-    if not _close(true.sum(), log_likelihood(program, x, batch), tolerance * max(1.0, true.abs().sum().item())):
+    if not close(true.sum(), log_likelihood(program, x, batch), tolerance * max(1.0, true.abs().sum().item())):
         return NotAffine("the likelihoods of its rows do not add up to its likelihood")
     return None
 
@@ -129,62 +143,22 @@ def _resolve(program: Program, batch: Batch, predictor: LinearPredictor) -> Line
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is constraints.real and site.shape == predictor.offset.shape:
-        centres.append(_observed(program, batch, predictor.offset))
+        centres.append(observed_value(program, batch, predictor.offset))
     tolerance = 1e-7 if predictor.offset.dtype == torch.float64 else 1e-3
-    one, width = torch.ones_like(predictor.offset), 1.0
-    coarse = [expectations(predictor.log_prob, centre, one, width) for centre in centres]
+    width = 1.0
     while width >= MIN_WIDTH:
-        fine = [expectations(predictor.log_prob, centre, one, width / 2) for centre in centres]
-        if all(
-            _close(rough.value, better.value, tolerance) and _close(rough.stein, rough.second, 100 * tolerance)
-            for rough, better in zip(coarse, fine, strict=True)
-        ):
+        if all(_resolved(predictor.log_prob, centre, width, tolerance) for centre in centres):
             return predictor._replace(width=width)
-        width, coarse = width / 2, fine
+        width /= 2
     return NotAffine("its likelihood is too narrow, or not smooth enough, in the predictor for quadrature")
 
 
-def _observed(program: Program, batch: Batch, like: Tensor) -> Tensor:
-    values = program.coordinates.constrain(like.new_zeros(program.coordinates.size))
-    with running(like.dtype), Values(values):
-        trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
-    value: Tensor = trace.nodes[program.sites.observed[0].name]["value"]
-    return value
+def _resolved(log_prob: Callable[[Tensor], Tensor], centre: Tensor, width: float, tolerance: float) -> bool:
+    one = torch.ones_like(centre)
+    rough = expectations(log_prob, centre, one, width)
+    return close(rough.value, expected_value(log_prob, centre, one, width / 2), tolerance) and close(
+        rough.stein, expected_curvature(log_prob, centre, one, width), 100 * tolerance
+    )
 
 
-def _close(first: Tensor, second: Tensor, tolerance: float) -> bool:
-    if not bool(torch.isfinite(first).all() and torch.isfinite(second).all()):
-        return False
-    scale = max(1.0, first.abs().max().item())
-    return (first - second).abs().max().item() <= tolerance * scale
-
-
-def _predictor(program: Program, batch: Batch, x: Tensor) -> Tensor | None:
-    values = program.coordinates.constrain(x)
-    handler = Predictor()
-    with running(x.dtype), poutine.block(), Values(values), handler:
-        program.model(*batch.args, **batch.kwargs)
-    return handler.found
-
-
-def predictor_at(program: Program, batch: Batch, x: Tensor) -> Tensor:
-    """The predictor f ``[n]`` at latents x ``[size]`` of a program that is known to have one."""
-    found = _predictor(program, batch, x)
-    assert found is not None
-    return found
-
-
-def row_log_prob(program: Program, batch: Batch, x: Tensor, f: Tensor | None) -> Tensor:
-    """log p(y_i | f_i), ``[n]``; with ``f`` None the model's own predictor is used."""
-    observed = program.sites.observed[0].name
-    with running(x.dtype), Values(program.coordinates.constrain(x)), Predictor(f):
-        trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
-        node = trace.nodes[observed]
-        if isinstance(node["fn"], torch.distributions.Independent):
-            fn = node["fn"]
-            while isinstance(fn, torch.distributions.Independent):
-                fn = fn.base_dist
-            return fn.log_prob(node["value"]) * node["scale"]
-        trace.compute_log_prob(lambda name, site: name == observed)
-    log_prob: Tensor = node["log_prob"]
-    return log_prob
+__all__ = ["MAX_SIZE", "LinearPredictor", "NotAffine", "find_predictor", "predictor_at", "row_log_prob"]

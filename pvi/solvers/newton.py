@@ -26,6 +26,8 @@ MAX_GROWTH = 100.0
 """How much a precision may grow in one step."""
 MAX_SCALE = 4.0
 """Standard deviation of a row's predictor that a solve starts with at most."""
+STALE = 0.01
+"""Change of the weights up to which a Hessian is used again: it slows the mean's convergence to this rate at worst."""
 MEMORY = 6
 """Steps that Anderson acceleration mixes."""
 
@@ -37,13 +39,21 @@ class Past(NamedTuple):
     residual: Tensor
 
 
+class Curvature(NamedTuple):
+    """Aᵀ W A and the weights W that it was computed with."""
+
+    weights: Tensor
+    matrix: Tensor
+
+
 class NewtonState(NamedTuple):
-    """q's natural parameters, the row expectations under q, F_m(q) in nats, and the last steps."""
+    """q's natural parameters, the row expectations under q, F_m(q) in nats, the last steps and the last Hessian."""
 
     natural: Tensor
     rows: RowExpectations
     free_energy: Tensor
     past: tuple[Past, ...] = ()
+    curvature: Curvature | None = None
 
 
 class NewtonInfo(NamedTuple):
@@ -77,8 +87,8 @@ def step(state: NewtonState, problem: LocalProblem, cavity: Tensor) -> tuple[New
     loc = family.location(state.natural)
     pull = torch.func.grad(lambda x: (cavity * family.statistics(x)).sum())(loc)
     gradient = design.mT @ state.rows.first + pull
-    hessian = design.mT @ (weights[:, None] * design) + family.precision_matrix(cavity)
-    direction = _ascent(hessian, gradient)
+    curvature = _curvature(state.curvature, design, weights)
+    direction = _ascent(curvature.matrix + family.precision_matrix(cavity), gradient)
     target = cavity + family.quadratic(torch.zeros_like(loc), design, weights, torch.zeros_like(loc))
     change = target - state.natural
     variance = family.variance(state.natural)
@@ -94,16 +104,24 @@ def step(state: NewtonState, problem: LocalProblem, cavity: Tensor) -> tuple[New
     if len(past) > 1:
         new = init(problem, cavity, family.natural_from_free(_mix(past)))
         if new.free_energy >= state.free_energy - slack:
-            return new._replace(past=past), info._replace(step=1.0)
+            return new._replace(past=past, curvature=curvature), info._replace(step=1.0)
     fraction = reachable
     for _ in range(MAX_HALVINGS):
         natural = family.relocate(state.natural + fraction * change, loc + fraction * direction)
         if bool(family.is_proper(natural)):
             new = init(problem, cavity, natural)
             if new.free_energy >= state.free_energy - slack:
-                return new._replace(past=past if fraction == 1 else ()), info._replace(step=fraction)
+                kept = past if fraction == 1 else ()
+                return new._replace(past=kept, curvature=curvature), info._replace(step=fraction)
         fraction = fraction / 2
     return state, info
+
+
+def _curvature(last: Curvature | None, design: Tensor, weights: Tensor) -> Curvature:
+    """Aᵀ W A, or the last one while W has hardly moved: n d² products are most of a step's work."""
+    if last is not None and (weights - last.weights).abs().sum() <= STALE * weights.abs().sum():
+        return last
+    return Curvature(weights, design.mT @ (weights[:, None] * design))
 
 
 def _narrow(problem: LocalProblem, natural: Tensor) -> Tensor:
@@ -152,7 +170,7 @@ class Newton:
     """
 
     max_steps: int = 100
-    tolerance: float = 1e-9
+    tolerance: float = 1e-6
 
     @property
     def name(self) -> str:

@@ -260,3 +260,57 @@ def test_a_narrow_likelihood_gets_more_nodes_or_is_refused():
     assert widths == sorted(widths, reverse=True)
     assert widths[2] < widths[0]
     assert isinstance(found(glm(lambda f: dist.StudentT(4.0, f, 0.001)), X, REAL), NotAffine)
+
+
+def by_shape(f):
+    """The logistic likelihood in programs that do not broadcast: by an error, by a wrong shape, by a wrong value."""
+    if f.ndim == 1:
+        return dist.Bernoulli(logits=f)
+    return dist.Bernoulli(logits=2 * f)
+
+
+UNBROADCAST = {
+    "raises": lambda f: dist.Bernoulli(logits=f.view(8)),
+    "wrong shape": lambda f: dist.Bernoulli(logits=f.reshape(-1, 8)[-1]),
+    "wrong value": by_shape,
+    "takes the first axis for rows": lambda f: dist.Bernoulli(logits=f[torch.arange(8).clamp(max=len(f) - 1)]),
+}
+
+
+@pytest.mark.parametrize("likelihood", UNBROADCAST.values(), ids=UNBROADCAST)
+@pytest.mark.parametrize("k", [1, 2, 3, 8, 9])
+def test_many_predictors_at_once_where_the_program_takes_one(likelihood, k):
+    predictor = found(glm(likelihood), X, BINARY)
+    assert isinstance(predictor, LinearPredictor), predictor
+    f = normal(k, 8, seed=3)
+    torch.testing.assert_close(predictor.log_prob(f), dist.Bernoulli(logits=f).log_prob(BINARY))
+    torch.testing.assert_close(predictor.log_prob(f[0]), dist.Bernoulli(logits=f[0]).log_prob(BINARY))
+
+
+@pytest.mark.parametrize("kind", LIKELIHOODS)
+def test_many_predictors_run_the_program_once(kind):
+    likelihood, y = LIKELIHOODS[kind]
+    runs = []
+
+    def counted(f):
+        runs.append(f.shape)
+        return likelihood(f)
+
+    predictor = found(glm(lambda f: counted(f)), X, y)
+    runs.clear()
+    f = normal(5, 8, seed=3)
+    torch.testing.assert_close(predictor.log_prob(f), likelihood(f).log_prob(y))
+    assert len(runs) == 1
+
+
+def test_control_flow_on_values_is_probed_one_by_one():
+    def model(x, y):
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
+        f = x @ weights if weights.isfinite().all() else x.new_zeros(8)
+        with pyro.plate("rows", 8):
+            pyro.sample("y", dist.Bernoulli(logits=f), obs=y)
+
+    predictor = found(model, X, BINARY)
+    assert isinstance(predictor, LinearPredictor), predictor
+    torch.testing.assert_close(predictor.design, X)
+    assert predictor.smooth

@@ -11,7 +11,7 @@ from toy_programs import F64, normal, problem_of, unknown_noise
 
 from pvi.families import FullGaussian
 from pvi.objectives import expected_log_likelihood, local_free_energy, regulariser
-from pvi.solvers import Newton, NotExactError, default_solver
+from pvi.solvers import Newton, NotExactError, default_solver, newton
 from pvi.solvers.newton import init, step
 from pvi.solvers.svi import SVI
 
@@ -257,3 +257,25 @@ def test_a_narrow_likelihood_that_is_not_log_concave():
     problem, prior = problem_of(robust(lambda f: dist.StudentT(4.0, f, 0.1)), X, X @ TRUTH + 0.1 * normal(40, seed=4))
     _, info = Newton().solve(problem, prior.natural, prior.natural, 0)
     assert info.converged, info
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hessian_used_again_changes_neither_the_optimum_nor_the_steps(kind, guide, monkeypatch):
+    problem, cavity, natural, info = solved(kind, guide)
+    monkeypatch.setattr(newton, "STALE", -1.0)
+    fresh, other = Newton().solve(problem, cavity, cavity, 0)
+    # 1e-6 standard deviations, the solver's tolerance.
+    free, scale = problem.family.free(natural), problem.family.free_scale(natural)
+    assert ((problem.family.free(fresh) - free) / scale).abs().max() < 1e-6
+    assert abs(other.steps - info.steps) <= 1
+
+
+def test_the_tolerance_is_in_standard_deviations():
+    problem, cavity, natural, _ = solved("bernoulli")
+    exact, _ = Newton(tolerance=1e-11).solve(problem, cavity, natural, 0)
+    free, scale = problem.family.free(exact), problem.family.free_scale(exact)
+    for tolerance in (1e-3, 1e-6):
+        rough, info = Newton(tolerance=tolerance).solve(problem, cavity, cavity, 0)
+        assert info.converged
+        assert ((problem.family.free(rough) - free) / scale).abs().max() < tolerance
