@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from pvi.client import ClientInfo
@@ -17,9 +18,9 @@ class Round(NamedTuple):
     the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
     max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info. ``max_shift`` is the largest change of a posterior
     mean over the round in posterior standard deviations (unconstrained): the ELBO can look settled long before it is.
-    ``damping`` is the ρ used, ``simulated_seconds`` the schedule's time at the end of the round, ``hyperparameters`` the learned ones by
-    name, ``mixing`` the accelerated round's weights (empty: the plain step was taken), ``attempts`` how often the round
-    was played until the free energy did not fall (``damping="auto"``).
+    ``damping`` is the ρ used, ``simulated_seconds`` the schedule's time at the end of the round, ``hyperparameters``
+    the learned ones by name, ``mixing`` the accelerated round's weights (empty: the plain step was taken), ``attempts``
+    how often the round was played until the free energy did not fall (``damping="auto"``).
     """
 
     number: int
@@ -59,15 +60,22 @@ class Round(NamedTuple):
 
 
 def falling(history: Sequence[Round], rounds: int = 3) -> str:
-    """What to say where the ELBO fell in each of the last ``rounds`` rounds by more than its noise; else empty."""
-    recent = history[-rounds - 1 :]
-    if len(recent) <= rounds:
+    """What to say where the ELBO falls for good, else empty.
+
+    It does where it fell in each of the last ``rounds`` rounds, or where, oscillating, both the best and the average of
+    these are below those of as many rounds before. Falls of less than 0.1 nats or three standard errors are noise.
+    """
+    recent, before = history[-rounds:], history[-2 * rounds : -rounds]
+    if not before:
         return ""
-    for before, after in pairwise(recent):
-        noise = 3 * max(before.elbo_standard_error, after.elbo_standard_error) + 1e-6 * abs(before.elbo)
-        if not after.elbo < before.elbo - noise:
-            return ""
+    noise = 0.1 + 3 * max(record.elbo_standard_error for record in (*recent, *before))
+    steady = all(after.elbo < one.elbo - noise for one, after in pairwise((before[-1], *recent)))
+    means = [fmean(record.elbo for record in part) for part in (before, recent)]
+    bests = [max(record.elbo for record in part) for part in (before, recent)]
+    swinging = len(before) == rounds and means[1] < means[0] - noise and bests[1] < bests[0] - noise
+    if not (steady or swinging):
+        return ""
     return (
-        f"the ELBO fell {rounds} rounds in a row (from {recent[0].elbo:.3f} to {recent[-1].elbo:.3f}, damping "
+        f"the ELBO falls (from {bests[0]:.3f} to {recent[-1].elbo:.3f} in the last rounds, damping "
         f"{recent[-1].damping:.3g}): the run diverges. Use a smaller damping, damping='auto', or a sequential schedule"
     )

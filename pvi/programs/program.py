@@ -12,7 +12,7 @@ from pvi.programs.batch import Batch
 from pvi.programs.context import running, seeded
 from pvi.programs.enumeration import summed_out
 from pvi.programs.errors import ProgramError
-from pvi.programs.handlers import Rows, Values
+from pvi.programs.handlers import Placeholders, Rows, Values
 from pvi.programs.sites import Sites
 
 
@@ -48,8 +48,9 @@ def log_prior(program: Program, x: Tensor, batch: Batch) -> Tensor:
     shared = program.shared
     total = shared.log_abs_det_jacobian(x)
     names = frozenset(shared.names)
-    for node in _nodes(program, shared.constrain(x) | placeholders(program, x), batch, names).values():
-        total = total + node["log_prob_sum"]
+    with Placeholders(x.device):
+        for node in _nodes(program, shared.constrain(x), batch, names).values():
+            total = total + node["log_prob_sum"]
     return total
 
 
@@ -57,18 +58,6 @@ def log_private_prior(program: Program, x: Tensor, batch: Batch) -> Tensor:
     """log p(z | θ) of the client's continuous latents in their coordinates, nats; ``x [size]`` -> ``[]``."""
     own = frozenset(site.name for site in program.sites.private)
     return log_likelihood(program._replace(counted=own), x, batch)
-
-
-def placeholders(program: Program, like: Tensor) -> dict[str, Tensor]:
-    """Values for the client's own latents where nothing depends on them, so that the model draws nothing at random."""
-    names = {site.name for site in program.sites.private}
-    own = {
-        site.name: site.constrain(like.new_zeros(site.size)) for site in program.coordinates.sites if site.name in names
-    }
-    discrete = {
-        site.name: torch.zeros(site.shape, dtype=site.dtype, device=like.device) for site in program.sites.enumerated
-    }
-    return own | discrete
 
 
 def log_likelihood(program: Program, x: Tensor, batch: Batch, rows: Tensor | None = None) -> Tensor:

@@ -2,9 +2,10 @@
 
 from pvi.programs.handlers.cavity import CavityPrior
 from pvi.programs.handlers.parameters import Parameters
+from pvi.programs.handlers.placeholders import Placeholders
 from pvi.programs.handlers.predictor import Predictor
 from pvi.programs.handlers.rows import Rows
 from pvi.programs.handlers.scale_observed import ScaleObserved
 from pvi.programs.handlers.values import Values
 
-__all__ = ["CavityPrior", "Parameters", "Predictor", "Rows", "ScaleObserved", "Values"]
+__all__ = ["CavityPrior", "Parameters", "Placeholders", "Predictor", "Rows", "ScaleObserved", "Values"]
