@@ -191,3 +191,13 @@ def test_what_cannot_be_an_absence():
         Dropouts.random(Synchronous(), CLIENTS, rounds=5, probability=1.5)
     with pytest.raises(ValueError, match="rounds must be a whole number"):
         Dropouts.random(Synchronous(), CLIENTS, rounds=0, probability=0.5)
+
+
+def test_a_collection_that_no_absence_explains_is_left_for_the_run_to_refuse():
+    class Hasty:
+        name = "hasty"
+
+        def events(self, clients, round_index):
+            yield Collect(tuple(clients))
+
+    assert play(Dropouts(Hasty(), {"a": [(0, 1)]}), 2) == [[Collect(("b", "c"))], [Collect(("b", "c"))]]
