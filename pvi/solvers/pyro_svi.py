@@ -13,7 +13,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.infer import SVI as StockSVI
-from pyro.infer import Trace_ELBO
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from pyro.optim import ClippedAdam
 from torch import Tensor
 
@@ -30,12 +30,28 @@ PARAMETER = "pvi_offset"
 
 
 def local_model(problem: LocalProblem, cavity: Tensor) -> Callable[..., None]:
-    """The client's model with the cavity for a prior; called with a batch and the likelihood's scale n/b."""
-    factor = CavityPrior(problem.approximation.coordinates, lambda x: (cavity * problem.family.statistics(x)).sum(-1))
+    """The client's model with the cavity for a prior; called with a batch and the likelihood's scale n/b.
+
+    Private latents keep the prior that the model gives them, unless the cavity has absorbed it; discrete ones are
+    enumerated.
+    """
+    everything = problem.approximation.coordinates
+    replaced = problem.program.shared if problem.absorbed is None else everything
+    rest = everything.size - replaced.size
+
+    def log_factor(x: Tensor) -> Tensor:
+        # The cavity says nothing of latents beyond those replaced: any value serves.
+        whole = torch.cat([x, x.new_zeros(rest)]) if rest else x
+        return (cavity * problem.family.statistics(whole)).sum(-1)
+
+    factor = CavityPrior(replaced, log_factor)
+    program = problem.program.model
+    if problem.program.sites.enumerated:
+        program = config_enumerate(program, "parallel")
 
     def model(batch: Batch, scale: float) -> None:
         with factor, ScaleObserved(scale):
-            problem.program.model(*batch.args, **batch.kwargs)
+            program(*batch.args, **batch.kwargs)
 
     return model
 
@@ -85,6 +101,7 @@ class PyroSVI:
 
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`."""
+        self._check(problem)
         family, batch = problem.family, problem.batch
         origin, scale = family.free(start), family.free_scale(start)
         total = num_rows(problem.program, batch)
@@ -103,3 +120,22 @@ class PyroSVI:
         natural = family.natural_from_free(origin + scale * average).detach()
         free_energy = -sum(losses[-kept:]) / kept
         return natural, SolverInfo(self.steps, free_energy, True, "")
+
+    def _check(self, problem: LocalProblem) -> None:
+        """Raises ``ValueError`` where this ELBO or these mini-batches do not fit the client's own latents."""
+        sites = problem.program.sites
+        discrete = [site.name for site in sites.enumerated]
+        if discrete and not isinstance(self.elbo, TraceEnum_ELBO):
+            raise ValueError(
+                f"PyroSVI, client {problem.client!r}: sites {discrete} are discrete and must be enumerated: pass "
+                f"elbo=TraceEnum_ELBO(max_plate_nesting={sites.plate_nesting})"
+            )
+        by_row = [site.name for site in sites.private if site.by_row]
+        if by_row and self.batch_size is not None:
+            raise ValueError(
+                f"PyroSVI, client {problem.client!r}: sites {by_row} have one private value a row; leave batch_size out"
+            )
+        if problem.alpha:
+            raise ValueError(
+                f"PyroSVI minimises the variational divergence, not that of alpha = {problem.alpha:g}: use SVI"
+            )
