@@ -8,22 +8,21 @@ from typing import Any
 
 import torch
 
-from pvi import client as clients_module
-from pvi import server as server_module
-from pvi.acceleration import Anderson, resolve_acceleration
+from pvi.acceleration import Anderson
 from pvi.algorithms import Algorithm, resolve_algorithm
-from pvi.damping import Damping, resolve_damping
+from pvi.damping import Damping
 from pvi.data.tables import Tables
-from pvi.executors import Executor, resolve_executor
+from pvi.executors import Executor
 from pvi.history import falling
 from pvi.play import play_round
 from pvi.posterior import Posterior
-from pvi.problem import Problem, build_problem, private_posterior
+from pvi.problem import private_posterior
 from pvi.progress import Report, reporter
 from pvi.result import Result
 from pvi.rounds import Plan, RunState
-from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule, rounds_limit
-from pvi.solvers import Solver, default_solver, prior_solver, resolve_solver
+from pvi.schedules import Schedule
+from pvi.solvers import Solver
+from pvi.start import check_columns, start
 
 logger = logging.getLogger("pvi")
 
@@ -111,101 +110,6 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def start(
-    model: Callable[..., Any] | str,
-    clients: Sequence[Any] | Mapping[str, Any],
-    guide: Any,
-    algorithm: Algorithm | str,
-    schedule: Schedule | str | None,
-    damping: Damping | float | str | None,
-    rounds: int,
-    solver: Solver | str | None,
-    executor: Executor | str,
-    seed: int,
-    device: str | torch.device,
-    dtype: torch.dtype | None,
-    *,
-    acceleration: Anderson | str | None = None,
-    learn: Sequence[str] | str | None = None,
-) -> tuple[Plan, RunState]:
-    """Check everything and set up: q = p, every factor 1. Arguments as in :func:`fit`."""
-    chosen = resolve_algorithm(algorithm)
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ValueError(f"rounds must be a whole number, at least 1, got {rounds!r}")
-    where = torch.device(device)
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {str(device)!r}: torch finds no CUDA device here; use device='cpu'")
-    order, rule = resolve_parts(chosen, schedule, damping, rounds)
-    faster = resolve_acceleration(acceleration)
-    runner = resolve_executor(executor)
-    local = None if solver is None else resolve_solver(solver)
-    problem = build_problem(
-        model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled
-    )  # fmt: skip
-    if faster is not None:
-        check_acceleration(order, tuple(problem.clients), problem)
-    if local is None:
-        local = default_solver(list(problem.clients.values()))
-    plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed)
-    like = problem.prior.natural
-    states = {
-        name: clients_module.init(part, like, 1_000_003 * (seed * 10_007 + index))
-        for index, (name, part) in enumerate(problem.clients.items())
-    }
-    own = None
-    if problem.prior_problem is not None:
-        own = clients_module.init(problem.prior_problem, like, 1_000_003 * (seed * 10_007 + len(states)))
-    server = server_module.init(problem.prior, problem.hyperparameters)
-    return plan, RunState(server, states, (), {}, problem, rule.at(0), own)
-
-
-def resolve_parts(
-    algorithm: Algorithm, schedule: Schedule | str | None, damping: Damping | float | str | None, rounds: int
-) -> tuple[Schedule, Damping]:
-    """The schedule and the damping rule, the algorithm's own where none is named.
-
-    Raises ``ValueError`` where they are part of the algorithm and another one is named, and for too many rounds.
-    """
-    for label, given, own in (("schedule", schedule, algorithm.schedule), ("damping", damping, algorithm.damping)):
-        if given is not None and algorithm.fixed and given not in (own, getattr(own, "name", own)):
-            raise ValueError(
-                f"algorithm {algorithm.name!r} is defined by its {label} ({getattr(own, 'name', own)}), got {given!r}; "
-                f"leave {label} out, or use algorithm='pvi'"
-            )
-    order = algorithm.schedule if schedule is None else resolve_schedule(schedule)
-    limits = [limit for limit in (algorithm.max_rounds, rounds_limit(order)) if limit is not None]
-    if limits and rounds > min(limits):
-        raise ValueError(
-            f"rounds={rounds}: algorithm {algorithm.name!r} with schedule {order.name!r} makes at most {min(limits)}"
-        )
-    return order, resolve_damping(algorithm.damping if damping is None else damping)
-
-
-def check_acceleration(schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:
-    """Raises ``ValueError`` where rounds are not synchronous or their map moves from round to round."""
-    kinds = [(type(event), sorted(event.clients)) for event in schedule.events(clients, 0)]
-    if kinds != [(Dispatch, sorted(clients)), (Collect, sorted(clients))]:
-        raise ValueError(
-            f"acceleration mixes whole rounds and needs a synchronous schedule, got {schedule.name!r}; leave "
-            "acceleration out, or use schedule='synchronous'"
-        )
-    if problem.setup.hyperparameters.names:
-        raise ValueError(
-            "acceleration needs rounds that all apply the same map; learned hyperparameters move it. Learn them "
-            "without acceleration first, then fix them"
-        )
-
-
-def check_columns(columns: Sequence[str], prior: Posterior) -> None:
-    """Raises ``ValueError`` for names that fit no site or that stand twice."""
-    twice = sorted({name for name in columns if list(columns).count(name) > 1})
-    if twice:
-        raise ValueError(f"columns: {twice} stand twice; features need names of their own")
-    lengths = {site.name: site.shape for site in prior.coordinates.sites}
-    if not any(len(columns) in shape for shape in lengths.values()):
-        raise ValueError(f"columns: {len(columns)} names fit no dimension of the sites' shapes {lengths}")
 
 
 def warn_of_rejections(state: RunState) -> None:

@@ -40,6 +40,7 @@ LAYERS = (
     "rounds",
     "accelerated",
     "play",
+    "start",
     "run",
     "__init__",  # the package itself: what a user imports
     "cli",
