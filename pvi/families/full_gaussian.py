@@ -31,7 +31,8 @@ class FullGaussian:
         """d + d(d+1)/2: mean and Cholesky factor with log diagonal."""
         return self.num_natural
 
-    def _precision(self, natural: Tensor) -> Tensor:
+    def precision_matrix(self, natural: Tensor) -> Tensor:
+        """Λ, ``[..., size, size]``."""
         lower = fill(-natural[..., self.size :], self.size)
         return lower + lower.mT
 
@@ -41,7 +42,7 @@ class FullGaussian:
 
     def _factorise(self, natural: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Precision's Cholesky factor, the mean, and whether the factorisation exists."""
-        cholesky, info = torch.linalg.cholesky_ex(self._precision(natural))
+        cholesky, info = torch.linalg.cholesky_ex(self.precision_matrix(natural))
         loc = torch.cholesky_solve(natural[..., : self.size, None], cholesky)[..., 0]
         return cholesky, loc, info == 0
 
@@ -71,7 +72,7 @@ class FullGaussian:
 
     def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
         """The derivative of η along dμ = g: dΛ = -Λ dΣ Λ and dh = dΛ m + Λ dm with dΣ = dS - dm mᵀ - m dmᵀ."""
-        precision, loc = self._precision(natural), self.location(natural)
+        precision, loc = self.precision_matrix(natural), self.location(natural)
         change = gradient[..., : self.size]
         outer = change[..., :, None] * loc[..., None, :]
         spread = symmetric(gradient[..., self.size :], self.size) - outer - outer.mT
@@ -116,13 +117,13 @@ class FullGaussian:
 
     def is_proper(self, natural: Tensor) -> Tensor:
         """The precision has a Cholesky factor and everything is finite."""
-        _, info = torch.linalg.cholesky_ex(self._precision(natural))
+        _, info = torch.linalg.cholesky_ex(self.precision_matrix(natural))
         return (info == 0) & torch.isfinite(natural).all(-1)
 
     def boundary(self, natural: Tensor, delta: Tensor) -> Tensor:
         """1 / -λ_min of L⁻¹ ΔΛ L⁻ᵀ where Λ = L Lᵀ."""
         cholesky, _, _ = self._factorise(natural)
-        half = torch.linalg.solve_triangular(cholesky, self._precision(delta), upper=False)
+        half = torch.linalg.solve_triangular(cholesky, self.precision_matrix(delta), upper=False)
         change = torch.linalg.solve_triangular(cholesky, half.mT, upper=False)
         smallest = torch.linalg.eigvalsh(0.5 * (change + change.mT))[..., 0]
         infinite = torch.full_like(smallest, math.inf)
@@ -147,8 +148,8 @@ class FullGaussian:
         if self.size == 1:
             family, part = self.marginal(natural, 0, 1)
             return family.distribution(part, shape)
-        standard = self.standard(natural)
-        normal = torch.distributions.MultivariateNormal(standard["loc"], standard["covariance_matrix"])
+        loc, covariance = self.standard(natural).values()
+        normal = torch.distributions.MultivariateNormal(loc, covariance)
         if len(shape) == 1:
             return normal
         reshape = torch.distributions.transforms.ReshapeTransform(torch.Size((self.size,)), torch.Size(shape))
@@ -173,8 +174,7 @@ class FullGaussian:
         zero = self.interior(like)
         gradient = torch.func.grad(log_density)
         h = gradient(zero)
-        unit = torch.eye(self.size, dtype=like.dtype, device=like.device)
-        precision = torch.stack([h - gradient(row) for row in unit])
+        precision = torch.stack([h - gradient(row) for row in torch.eye(self.size).to(zero)])
         return self._natural(h, 0.5 * (precision + precision.mT))
 
     def location(self, natural: Tensor) -> Tensor:
@@ -197,8 +197,4 @@ class FullGaussian:
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """(Λ m, Λ)."""
-        return torch.cat([self._precision(natural) @ loc, natural[..., self.size :]], -1)
-
-    def precision_matrix(self, natural: Tensor) -> Tensor:
-        """Λ, ``[size, size]``."""
-        return self._precision(natural)
+        return torch.cat([self.precision_matrix(natural) @ loc, natural[..., self.size :]], -1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pvi.families.concatenated import Concatenated
+from pvi.families.discrete import joint_values
 from pvi.families.protocol import Family, GaussianFamily
 
 
@@ -43,37 +44,36 @@ class Product:
         """η by member name."""
         return dict(zip(self.names, self._naturals(natural), strict=True))
 
+    def _parts(self, natural: Tensor) -> list[tuple[Family, Tensor]]:
+        return list(zip(self.members, self._naturals(natural), strict=True))
+
     def _naturals(self, natural: Tensor) -> tuple[Tensor, ...]:
         return natural.split([member.num_natural for member in self.members], -1)
 
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.split([member.size for member in self.members], -1)
 
-    def _gaussians(self) -> tuple[GaussianFamily, ...]:
-        for name, member in zip(self.names, self.members, strict=True):
-            if not isinstance(member, GaussianFamily):
-                raise TypeError(f"site {name!r}: {type(member).__name__} is not Gaussian")
-        return self.members  # type: ignore[return-value]
+    def _gaussians(self) -> list[GaussianFamily]:
+        found = [member for member in self.members if isinstance(member, GaussianFamily)]
+        if len(found) < len(self.members):
+            raise TypeError(f"not all of {self.members} (sites {list(self.names)}) are Gaussian")
+        return found
 
     def statistics(self, x: Tensor) -> Tensor:
         """The members' statistics end to end."""
-        pieces = zip(self.members, self._pieces(x), strict=True)
-        return torch.cat([member.statistics(piece) for member, piece in pieces], -1)
+        return torch.cat([m.statistics(piece) for m, piece in zip(self.members, self._pieces(x), strict=True)], -1)
 
     def log_partition(self, natural: Tensor) -> Tensor:
         """Σ A_k(η_k), nats."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.stack([member.log_partition(part) for member, part in parts]).sum(0)
+        return torch.stack([member.log_partition(part) for member, part in self._parts(natural)]).sum(0)
 
     def mean_parameters(self, natural: Tensor) -> Tensor:
         """The members' mean parameters end to end."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.cat([member.mean_parameters(part) for member, part in parts], -1)
+        return torch.cat([member.mean_parameters(part) for member, part in self._parts(natural)], -1)
 
     def natural_from_mean(self, mean: Tensor) -> Tensor:
         """η from the members' mean parameters."""
-        parts = zip(self.members, self._naturals(mean), strict=True)
-        return torch.cat([member.natural_from_mean(part) for member, part in parts], -1)
+        return torch.cat([member.natural_from_mean(part) for member, part in self._parts(mean)], -1)
 
     def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
         """The members' natural gradients end to end: F is block diagonal."""
@@ -82,8 +82,7 @@ class Product:
 
     def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
         """The members' moments end to end."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        means, variances = zip(*[member.moments(part) for member, part in parts], strict=True)
+        means, variances = zip(*[member.moments(part) for member, part in self._parts(natural)], strict=True)
         return torch.cat(means, -1), torch.cat(variances, -1)
 
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
@@ -106,24 +105,20 @@ class Product:
 
     def free(self, natural: Tensor) -> Tensor:
         """The members' unconstrained parameters end to end."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.cat([member.free(part) for member, part in parts], -1)
+        return torch.cat([member.free(part) for member, part in self._parts(natural)], -1)
 
     def natural_from_free(self, free: Tensor) -> Tensor:
         """η from the unconstrained parameters."""
-        pieces = free.split([member.num_free for member in self.members], -1)
-        parts = zip(self.members, pieces, strict=True)
-        return torch.cat([member.natural_from_free(part) for member, part in parts], -1)
+        pieces = zip(self.members, free.split([member.num_free for member in self.members], -1), strict=True)
+        return torch.cat([member.natural_from_free(piece) for member, piece in pieces], -1)
 
     def free_scale(self, natural: Tensor) -> Tensor:
         """The members' scales end to end."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.cat([member.free_scale(part) for member, part in parts], -1)
+        return torch.cat([member.free_scale(part) for member, part in self._parts(natural)], -1)
 
     def is_proper(self, natural: Tensor) -> Tensor:
         """Every member is proper."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.stack([member.is_proper(part) for member, part in parts]).all(0)
+        return torch.stack([member.is_proper(part) for member, part in self._parts(natural)]).all(0)
 
     def boundary(self, natural: Tensor, delta: Tensor) -> Tensor:
         """The nearest boundary over the members."""
@@ -134,20 +129,18 @@ class Product:
         self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Independent draws of the members end to end, ``[*sample_shape, ..., size]``."""
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return torch.cat([member.sample(part, sample_shape, generator) for member, part in parts], -1)
+        return torch.cat([member.sample(part, sample_shape, generator) for member, part in self._parts(natural)], -1)
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
         """The members' laws as one distribution over vectors x; ``shape`` may only be ``(size,)``."""
         if shape not in (None, (self.size,)):
             raise ValueError(f"a product's events are vectors of length {self.size}, not {shape}")
-        parts = zip(self.members, self._naturals(natural), strict=True)
-        return Concatenated([member.distribution(part) for member, part in parts])
+        return Concatenated([member.distribution(part) for member, part in self._parts(natural)])
 
     def marginal(self, natural: Tensor, start: int, stop: int) -> tuple[Family, Tensor]:
         """The law of x[start:stop], which must lie within one member."""
         offset = 0
-        for member, part in zip(self.members, self._naturals(natural), strict=True):
+        for member, part in self._parts(natural):
             if offset <= start and stop <= offset + member.size:
                 return member.marginal(part, start - offset, stop - offset)
             offset += member.size
@@ -165,6 +158,10 @@ class Product:
             return lambda x: log_density(torch.cat([*held[:k], x, *held[k + 1 :]]))
 
         return torch.cat([member.recover(slice_of(k), like) for k, member in enumerate(self.members)])
+
+    def enumerate(self, like: Tensor | None = None) -> Tensor:
+        """All joint values; all members must be discrete, with 2^16 joint values at most."""
+        return joint_values(self.members, like)
 
     def location(self, natural: Tensor) -> Tensor:
         """The mean of x; all members must be Gaussian."""

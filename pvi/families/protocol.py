@@ -79,7 +79,7 @@ class Family(Protocol):
     def sample(
         self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Reparameterised draws ``[*sample_shape, ..., size]``, differentiable in η."""
+        """Draws ``[*sample_shape, ..., size]``, reparameterised and so differentiable in η unless x is discrete."""
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
         """The same law as a ``torch.distributions`` object whose events have ``shape`` (default ``(size,)``)."""
@@ -122,6 +122,17 @@ class GaussianFamily(Family, Protocol):
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """Λ as a dense matrix ``[size, size]`` for an unbatched factor, improper ones included."""
+
+
+@runtime_checkable
+class DiscreteFamily(Family, Protocol):
+    """A family over finitely many values, whose draws have no derivative."""
+
+    def enumerate(self, like: Tensor | None = None) -> Tensor:
+        """All values of x, ``[n, size]``; raises ``ValueError`` for more than 2^16.
+
+        ``like`` is any tensor of the wanted dtype and device (default: torch's defaults).
+        """
 
 
 def log_prob(family: Family, natural: Tensor, x: Tensor) -> Tensor:

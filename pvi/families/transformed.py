@@ -1,7 +1,8 @@
 """Sites of a Pyro program as one flat real vector x, and back.
 
-A constrained site θ = B(u) is approximated in the unconstrained space u, with the bijection B that
-``torch.distributions.biject_to`` gives its support; densities over θ carry the Jacobian of B.
+A constrained site θ = B(u) is approximated by Gaussians in the unconstrained space u, with the bijection B that
+``torch.distributions.biject_to`` gives its support; densities over θ carry the Jacobian of B. Families on a support
+(Gamma, Dirichlet, Bernoulli, ...) act on θ itself.
 """
 
 import math
@@ -10,14 +11,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 from torch.distributions.constraints import Constraint
-from torch.distributions.transforms import ComposeTransform, IndependentTransform, Transform
+from torch.distributions.transforms import ComposeTransform, IndependentTransform, Transform, identity_transform
 
 
 @dataclass(frozen=True)
 class SiteCoordinates:
-    """One site: its name, its shape, the shape of the unconstrained value, its bijection and its support."""
+    """One site: its name, its shape, the shape of the value's coordinates, their bijection, and the support.
+
+    The bijection is that from the reals (:func:`site_coordinates`), or the identity where a family lives in the site's
+    own space (:func:`own_coordinates`).
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -27,13 +32,21 @@ class SiteCoordinates:
 
     @property
     def size(self) -> int:
-        """Number of unconstrained reals."""
+        """Number of coordinates."""
         return math.prod(self.unconstrained_shape)
 
     @property
     def is_real(self) -> bool:
-        """Whether the site needs no bijection."""
+        """Whether the coordinates are the site's own: it is real, or its family lives on its support."""
         return _is_identity(self.transform)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the site's values are indices or counts; zeros and ones stay floats."""
+        support = self.support
+        while isinstance(support, constraints.independent):
+            support = support.base_constraint
+        return bool(support.is_discrete) and not isinstance(support, type(constraints.boolean))
 
     @property
     def is_elementwise(self) -> bool:
@@ -43,11 +56,14 @@ class SiteCoordinates:
     def constrain(self, u: Tensor) -> Tensor:
         """``[..., size] -> [..., *shape]``."""
         value: Tensor = self.transform(u.reshape((*u.shape[:-1], *self.unconstrained_shape)))
-        return value
+        # Coordinates are floats; a model indexes with the values of its integer sites.
+        return value.long() if self.is_integer else value
 
     def unconstrain(self, value: Tensor) -> Tensor:
         """``[..., *shape] -> [..., size]``."""
         lead = value.shape[: value.ndim - len(self.shape)]
+        if not value.is_floating_point():
+            value = value.to(torch.get_default_dtype())
         u: Tensor = self.transform.inv(value)
         return u.reshape((*lead, self.size))
 
@@ -75,6 +91,11 @@ def site_coordinates(name: str, shape: tuple[int, ...], support: Constraint) -> 
         ) from error
     unconstrained = tuple(transform.inverse_shape(torch.Size(shape)))
     return SiteCoordinates(name, tuple(shape), unconstrained, transform, support)
+
+
+def own_coordinates(name: str, shape: tuple[int, ...], support: Constraint) -> SiteCoordinates:
+    """The coordinates of a site whose family lives in the site's own space: the values themselves, flattened."""
+    return SiteCoordinates(name, tuple(shape), tuple(shape), identity_transform, support)
 
 
 @dataclass(frozen=True)

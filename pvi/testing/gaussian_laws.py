@@ -86,6 +86,30 @@ def draws_from_noise(case: Case) -> None:
         close(case, "sample", drawn, family.from_noise(natural, torch.cat(parts, -1)), size_of(drawn))
 
 
+def derivative_of_draws(case: Case) -> None:
+    """The derivative of a draw in η is that of finite differences with the same noise."""
+    family, natural = case.family, case.naturals[1].double()
+    direction = case.normal(family.num_natural, stream=33).double() * case.unit
+    step = 1e-5
+
+    def draw(amount: Tensor) -> Tensor:
+        return family.sample(natural + amount * direction, (10,), case.generator(34))
+
+    zero = natural.new_zeros(())
+    slope = torch.func.jacrev(draw)(zero)
+    difference = (draw(zero + step) - draw(zero - step)) / (2 * step)
+    error = (slope - difference).abs().max() / difference.abs().max()
+    assert bool(error < 1e-6), f"the derivative of a draw is off by {error.item():.2g} from finite differences"
+
+
+def negation_is_improper(case: Case) -> None:
+    """-η and -η/2 of a proper η are improper, and on the way there lies a boundary."""
+    family, naturals = case.family, case.naturals
+    for factor in (-1.0, -0.5):
+        assert not bool(family.is_proper(factor * naturals).any()), f"{factor:g} η of a proper η must be improper"
+    assert bool(torch.isfinite(family.boundary(naturals, -2 * naturals)).all()), "-2η must have a boundary"
+
+
 def predictor_variances(case: Case) -> None:
     """Var[A x] row by row is the diagonal of A Λ⁻¹ Aᵀ."""
     family, design = _family(case), case.normal(ROWS, case.family.size, stream=51)
@@ -130,6 +154,8 @@ LAWS = (
     precision_is_curvature,
     moments,
     draws_from_noise,
+    derivative_of_draws,
+    negation_is_improper,
     predictor_variances,
     quadratics,
     relocation,

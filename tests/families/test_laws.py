@@ -4,13 +4,26 @@ import importlib
 import inspect
 import math
 import pkgutil
+from collections import Counter
 from dataclasses import dataclass, fields
 
 import pytest
 import torch
 
 import pvi.families
-from pvi.families import DiagonalGaussian, Family, FullGaussian, Product
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    DiagonalGaussian,
+    Dirichlet,
+    Family,
+    FullGaussian,
+    Gamma,
+    Product,
+    is_discrete,
+    is_gaussian,
+)
 from pvi.testing import check_family
 from pvi.testing.case import build_case
 from pvi.testing.exact_laws import round_trips
@@ -30,7 +43,7 @@ def of_size(cls, size):
     try:
         family = cls(size)
         return family if isinstance(family, Family) else None
-    except TypeError:  # other arguments, or a property of a class that is no family fails on them
+    except (TypeError, ValueError):  # other arguments, or too few categories; a class that is no family fails on them
         return None
 
 
@@ -42,11 +55,13 @@ def is_composite(cls):
 
 def discovered():
     simple = [cls for cls in classes() if of_size(cls, 2) is not None]
-    found = [of_size(cls, size) for cls in simple for size in (1, 3)]
+    found = [family for cls in simple for size in (1, 2, 3) if (family := of_size(cls, size)) is not None]
+    found += [cls(3, rows=2) for cls in simple if "rows" in {field.name for field in fields(cls)}]
     members = tuple(of_size(cls, 2) for cls in simple)
+    groups = [members, tuple(filter(is_gaussian, members)), tuple(filter(is_discrete, members)), members[:1]]
     for cls in classes():
         if is_composite(cls):
-            found += [cls(tuple(f"site {k}" for k in range(len(members))), members), cls(("one",), members[:1])]
+            found += [cls(tuple(f"site {k}" for k in range(len(group))), group) for group in groups]
     return found
 
 
@@ -54,8 +69,11 @@ def test_discovery_finds_all_exported_families():
     exported = {getattr(pvi.families, name) for name in pvi.families.__all__}
     families = {cls for cls in classes() if of_size(cls, 2) is not None or is_composite(cls)}
     assert families <= exported
-    assert {DiagonalGaussian, FullGaussian, Product} <= families
-    assert {type(family) for family in discovered()} == families
+    assert {DiagonalGaussian, FullGaussian, Gamma, Beta, Dirichlet, Categorical, Bernoulli, Product} <= families
+    counts = Counter(type(family) for family in discovered())
+    assert set(counts) == families
+    # Only a single category is no family.
+    assert all(counts[cls] >= 3 for cls in families)
 
 
 @pytest.mark.parametrize("family", discovered(), ids=repr)
@@ -72,6 +90,11 @@ def test_unconstrained_coordinates_keep_small_scales():
     """A posterior sd of 1e-6 in single precision survives the optimiser's coordinates."""
     case = build_case(FullGaussian(3), torch.float32, 1e-6, seed=1)
     round_trips(case)
+
+
+def test_nested_products_of_all_kinds_obey_the_laws():
+    inner = Product(("b", "c"), (Gamma(1), Categorical(3)))
+    check_family(Product(("a", "b+c"), (Dirichlet(3), inner)))
 
 
 @dataclass(frozen=True)
@@ -192,12 +215,12 @@ WRONG = {
     OffByAConstant: "agrees_with_torch",
     WrongMean: "round_trips|gradient_of_log_partition",
     WrongDraws: "draws_from_noise",
-    DetachedDraws: "pathwise_gradients",
+    DetachedDraws: "derivative_of_draws",
     GlobalDraws: "draws_from_noise",
     WrongNaturalGradient: "natural_gradients",
     VarianceAsScale: "draws_from_noise",
     SecondMoment: "moments",
-    AlwaysProper: "propriety_at_the_edge",
+    AlwaysProper: "propriety_at_the_edge|negation_is_improper",
     FarBoundary: "propriety_at_the_edge",
     FiniteWhereImproper: "propriety_at_the_edge",
     NegativeScale: "free_scale_is_positive",
@@ -220,3 +243,109 @@ def test_a_wrong_family_is_caught_by_name(cls):
 def test_what_is_no_family_is_told_so():
     with pytest.raises(AssertionError, match=r"is no Family: it lacks .*log_partition"):
         check_family(object())
+
+
+class WrongConstant(Gamma):
+    """The Gamma function's argument shifted by one: the same law for every x at fixed shape, other evidences."""
+
+    def log_partition(self, natural):
+        return super().log_partition(natural) + (natural[..., : self.size] + 1).log().sum(-1)
+
+
+class ShortShapes(Gamma):
+    """Draws of G(α + 1) that were not brought down to α."""
+
+    def sample(self, natural, sample_shape=(), generator=None):
+        more = torch.cat([natural[..., : self.size] + 1, natural[..., self.size :]], -1)
+        return super().sample(more, sample_shape, generator)
+
+
+class DetachedShapes(Gamma):
+    """Draws that depend on the shape without a derivative in it."""
+
+    def sample(self, natural, sample_shape=(), generator=None):
+        shape = natural[..., : self.size].detach()
+        return super().sample(torch.cat([shape, natural[..., self.size :]], -1), sample_shape, generator)
+
+
+class SharedGlobalDraws(Gamma):
+    def sample(self, natural, sample_shape=(), generator=None):
+        return super().sample(natural, sample_shape, None)
+
+
+class RateAsScale(Gamma):
+    def moments(self, natural):
+        alpha, beta = self._split(natural)
+        return alpha * beta, alpha * beta.square()
+
+
+class SmallerCone(Gamma):
+    """Consistent in itself, but shapes below 0.1 are refused without a reason."""
+
+    def is_proper(self, natural):
+        return super().is_proper(natural) & (natural[..., : self.size] > -0.9).all(-1)
+
+    def boundary(self, natural, delta):
+        room = torch.cat([natural[..., : self.size] + 0.9, -natural[..., self.size :]], -1)
+        change = torch.cat([delta[..., : self.size], -delta[..., self.size :]], -1)
+        return torch.where(change < 0, room / -change, torch.full_like(room, math.inf)).amin(-1)
+
+
+class DiagonalFisher(Dirichlet):
+    """Forgets that probabilities sum to one."""
+
+    def natural_gradient(self, natural, gradient):
+        return gradient / torch.polygamma(1, natural + 1)
+
+
+class WholeSimplex(Dirichlet):
+    """A density with respect to the surface of the simplex, whose constant is another."""
+
+    def log_partition(self, natural):
+        return super().log_partition(natural) - 0.5 * self.rows * math.log(self.categories)
+
+
+class RowsTogether(Dirichlet):
+    def marginal(self, natural, start, stop):
+        return Dirichlet(stop - start), natural[..., start:stop]
+
+
+class Overcomplete(Categorical):
+    """Probabilities off by the reference category."""
+
+    def mean_parameters(self, natural):
+        return self._flat(torch.softmax(self._rows(natural), -1))
+
+
+class MissingValue(Categorical):
+    def enumerate(self, like=None):
+        return super().enumerate(like)[:-1]
+
+
+class StraightThrough(Bernoulli):
+    """Draws with a made-up derivative."""
+
+    def sample(self, natural, sample_shape=(), generator=None):
+        return super().sample(natural, sample_shape, generator) + 0 * natural
+
+
+WRONG_ELSEWHERE = {
+    WrongConstant: "gradient_of_log_partition",
+    ShortShapes: "sampled_statistics",
+    DetachedShapes: "pathwise_gradients",
+    SharedGlobalDraws: "draws_repeat",
+    RateAsScale: "sampled_moments",
+    SmallerCone: "propriety_at_the_edge",
+    DiagonalFisher: "natural_gradients",
+    WholeSimplex: "agrees_with_torch",
+    RowsTogether: "marginals",
+    Overcomplete: "round_trips|gradient_of_log_partition",
+    MissingValue: "all_values",
+    StraightThrough: "draws_without_derivative",
+}
+
+
+@pytest.mark.parametrize("cls", WRONG_ELSEWHERE, ids=lambda cls: cls.__name__)
+def test_another_wrong_family_is_caught_by_name(cls):
+    with pytest.raises(AssertionError, match=f"{cls.__name__}.* breaks the law ({WRONG_ELSEWHERE[cls]}) "):
+        check_family(cls(3))
