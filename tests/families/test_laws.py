@@ -310,11 +310,11 @@ class RowsTogether(Dirichlet):
         return Dirichlet(stop - start), natural[..., start:stop]
 
 
-class Overcomplete(Categorical):
-    """Probabilities off by the reference category."""
+class Smoothed(Categorical):
+    """Probabilities a little too even."""
 
     def mean_parameters(self, natural):
-        return self._flat(torch.softmax(self._rows(natural), -1))
+        return super().mean_parameters(0.99 * natural)
 
 
 class MissingValue(Categorical):
@@ -339,7 +339,7 @@ WRONG_ELSEWHERE = {
     DiagonalFisher: "natural_gradients",
     WholeSimplex: "agrees_with_torch",
     RowsTogether: "marginals",
-    Overcomplete: "round_trips|gradient_of_log_partition",
+    Smoothed: "round_trips|gradient_of_log_partition",
     MissingValue: "all_values",
     StraightThrough: "draws_without_derivative",
 }
