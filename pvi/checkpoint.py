@@ -9,66 +9,46 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialise
-from torch.distributions import constraints
-from torch.distributions.constraints import Constraint
 
 from pvi.client import ClientInfo
 from pvi.factors import Factor
-from pvi.families import Coordinates, DiagonalGaussian, Family, FullGaussian, Product, site_coordinates
+from pvi.families import Coordinates, Product
 from pvi.history import Round
 from pvi.posterior import Posterior
+from pvi.programs.hyperparameters import bind
 from pvi.programs.names import ModelNameError, resolve_model
 from pvi.result import Result
 from pvi.solvers import SolverInfo
+from pvi.spaces import CheckpointError, space_from_json, space_to_json
 
 FORMAT = 1
-FAMILIES: dict[str, Callable[[int], Family]] = {"DiagonalGaussian": DiagonalGaussian, "FullGaussian": FullGaussian}
-CONSTRAINTS = (
-    "real", "positive", "nonnegative", "unit_interval", "real_vector", "simplex", "corr_cholesky", "lower_cholesky",
-    "positive_definite",
-)  # fmt: skip
-BOUNDS = {
-    "greater_than": ("lower_bound",),
-    "greater_than_eq": ("lower_bound",),
-    "less_than": ("upper_bound",),
-    "interval": ("lower_bound", "upper_bound"),
-    "half_open_interval": ("lower_bound", "upper_bound"),
-}
-
-
-class CheckpointError(ValueError):
-    """A folder that holds no result, or one that this version cannot read."""
 
 
 def save(result: Result, path: Path) -> None:
     """Write ``posterior.safetensors``, ``factors.safetensors`` and ``result.json`` into the folder ``path``."""
-    coordinates = [
-        {"name": site.name, "shape": list(site.shape), "support": constraint_to_json(site.support, site.name)}
-        for site in result.posterior.coordinates.sites
-    ]
-    family = result.posterior.family
-    members = [
-        {"name": name, "family": type(member).__name__, "size": member.size}
-        for name, member in zip(family.names, family.members, strict=True)
-    ]
-    description = {
+    description = space_to_json(result.posterior) | {
         "format": FORMAT,
         "model": result.model_name,
         "observed": list(result.observed),
         "columns": list(result.columns),
         "settings": dict(result.settings),
-        "sites": coordinates,
-        "members": members,
         "clients": list(result.factors),
+        "local": {name: space_to_json(posterior) for name, posterior in result.local.items()},
+        "by_row": list(result.by_row),
         "history": [history_to_json(record) for record in result.history],
     }
     path.mkdir(parents=True, exist_ok=True)
     tensors = {"posterior": result.posterior.natural, "prior": result.prior.natural}
+    tensors |= {f"hyperparameter.{name}": value for name, value in result.hyperparameters.items()}
+    if result.correction is not None:
+        tensors |= {"correction": result.correction.natural, "correction.log_scale": result.correction.log_scale}
     _write(tensors, path / "posterior.safetensors")
     factors: dict[str, torch.Tensor] = {}
     for index, factor in enumerate(result.factors.values()):
         factors[f"{index}.natural"] = factor.natural
         factors[f"{index}.log_scale"] = factor.log_scale
+    for index, local in enumerate(result.local.values()):
+        factors[f"local.{index}"] = local.natural
     _write(factors, path / "factors.safetensors")
     (path / "result.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
@@ -97,21 +77,12 @@ def load(path: str | Path, model: Callable[..., Any] | str | None = None) -> Res
         raise CheckpointError(f"{folder} is damaged and cannot be read: {error}") from error
     if description.get("format") != FORMAT:
         raise CheckpointError(f"{folder} has format {description.get('format')}, this version reads {FORMAT}")
-    members = description["members"]
-    unknown = sorted({member["family"] for member in members} - set(FAMILIES))
-    if unknown:
-        raise CheckpointError(f"{folder} needs the family {', '.join(map(repr, unknown))}, which this version lacks")
-    family = Product(
-        tuple(member["name"] for member in members),
-        tuple(FAMILIES[member["family"]](member["size"]) for member in members),
-    )
-    coordinates = Coordinates(
-        tuple(
-            site_coordinates(site["name"], tuple(site["shape"]), constraint_from_json(site["support"]))
-            for site in description["sites"]
-        )
-    )
+    family, coordinates = space_from_json(description, folder)
     found, name = _model(model, description["model"])
+    values = {key.split(".", 1)[1]: tensors[key] for key in tensors if key.startswith("hyperparameter.")}
+    correction = None
+    if "correction" in tensors:
+        correction = Factor(family, tensors["correction"], tensors["correction.log_scale"])
     return Result(
         posterior=Posterior(family, tensors["posterior"], coordinates),
         prior=Posterior(family, tensors["prior"], coordinates),
@@ -120,12 +91,24 @@ def load(path: str | Path, model: Callable[..., Any] | str | None = None) -> Res
             for index, client in enumerate(description["clients"])
         },
         history=[history_from_json(record) for record in description["history"]],
-        model=found,
+        model=None if found is None else bind(found, values),
         model_name=name,
         observed=tuple(description["observed"]),
         columns=tuple(description["columns"]),
         settings=description["settings"],
+        hyperparameters=values,
+        correction=correction,
+        local={
+            client: Posterior(*_placed(space_from_json(space, folder), parts[f"local.{index}"]))
+            for index, (client, space) in enumerate(description.get("local", {}).items())
+        },
+        by_row=tuple(description.get("by_row", ())),
     )
+
+
+def _placed(space: tuple[Product, Coordinates], natural: torch.Tensor) -> tuple[Product, torch.Tensor, Coordinates]:
+    family, coordinates = space
+    return family, natural, coordinates
 
 
 def _model(given: Callable[..., Any] | str | None, saved: str) -> tuple[Callable[..., Any] | None, str]:
@@ -151,31 +134,5 @@ def history_from_json(record: dict[str, Any]) -> Round:
     for name, info in record["clients"].items():
         solver = SolverInfo(**info["solver"]) if info["solver"] else None
         clients[name] = ClientInfo(**(info | {"solver": solver}))
-    return Round(**(record | {"clients": clients}))
-
-
-def constraint_to_json(constraint: Constraint, site: str) -> dict[str, Any]:
-    """A support as JSON; raises :class:`CheckpointError` for one that has no description."""
-    if isinstance(constraint, constraints.independent):
-        base = constraint_to_json(constraint.base_constraint, site)
-        return {"name": "independent", "base": base, "dims": constraint.reinterpreted_batch_ndims}
-    for name in CONSTRAINTS:
-        if constraint is getattr(constraints, name) or repr(constraint) == repr(getattr(constraints, name)):
-            return {"name": name}
-    for name, bounds in BOUNDS.items():
-        values = [torch.as_tensor(getattr(constraint, bound)) for bound in bounds if hasattr(constraint, bound)]
-        if type(constraint) is getattr(constraints, name) and all(value.numel() == 1 for value in values):
-            return {"name": name} | {bound: float(getattr(constraint, bound)) for bound in bounds}
-    raise CheckpointError(f"site {site!r}: cannot save its support {constraint}")
-
-
-def constraint_from_json(description: dict[str, Any]) -> Constraint:
-    """The inverse of :func:`constraint_to_json`."""
-    name = description["name"]
-    if name == "independent":
-        return constraints.independent(constraint_from_json(description["base"]), description["dims"])
-    if name in BOUNDS:
-        bounded: Constraint = getattr(constraints, name)(*[description[bound] for bound in BOUNDS[name]])
-        return bounded
-    found: Constraint = getattr(constraints, name)
-    return found
+    mixing = tuple(record.get("mixing", ()))
+    return Round(**(record | {"clients": clients, "mixing": mixing}))

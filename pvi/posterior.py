@@ -1,6 +1,6 @@
 """The approximate posterior q(θ) over the shared sites: always proper."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, TransformedDistribution
 
-from pvi.families import Coordinates, Family, GaussianFamily, Product, SiteCoordinates, entropy, kl, log_prob
+from pvi.families import Coordinates, Family, Product, SiteCoordinates, entropy, kl, log_prob
 
 QUADRATURE_NODES = 64
 MOMENT_DRAWS = 4096
@@ -20,7 +20,10 @@ class ImproperError(ValueError):
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(θ) = exp(η·T(x) - A(η)) |dx/dθ| with x the unconstrained sites end to end.
+    """q(θ) = exp(η·T(x) - A(η)) |dx/dθ| with x the sites' coordinates end to end.
+
+    Gaussian members have unconstrained coordinates, others the sites' own (where the Jacobian is 1; a simplex has its
+    density with respect to the first K - 1 coordinates of each vector, a discrete site with respect to counting).
 
     ``natural`` is the flat vector ``[num_natural]``; :meth:`natural_by_site` names its pieces. Raises
     :class:`ImproperError` at construction where η is improper.
@@ -40,8 +43,8 @@ class Posterior:
                 if not bool(member.is_proper(part))
             ]
             raise ImproperError(
-                f"natural parameters of {', '.join(bad)} are improper (a precision that is not positive, or a value "
-                "that is not finite); keep a Factor, or shorten the step that led here"
+                f"natural parameters of {', '.join(bad)} are improper (a precision, shape or rate that is not "
+                "positive, or a value that is not finite); keep a Factor, or shorten the step that led here"
             )
 
     @property
@@ -64,7 +67,7 @@ class Posterior:
         return log_prob(self.family, self.natural, x) - self.coordinates.log_abs_det_jacobian(x)
 
     def entropy(self) -> Tensor:
-        """H[q] of the unconstrained x, in nats."""
+        """H[q] of the coordinates x, in nats."""
         return entropy(self.family, self.natural)
 
     def kl(self, other: "Posterior") -> Tensor:
@@ -99,16 +102,14 @@ class Posterior:
     def moments(self, site: str) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of every element of a site.
 
-        Exact for real sites; by Gauss-Hermite quadrature (64 nodes) where the bijection acts elementwise (positive,
-        interval, ...); else (simplex, correlation, ...) from 4,096 draws with a fixed seed.
+        Exact for real sites and for families that live on the site's support (a categorical site's are those of its
+        index); by Gauss-Hermite quadrature (64 nodes) where a bijection acts elementwise (positive, interval, ...);
+        else (simplex, correlation, ...) from 4,096 draws with a fixed seed.
         """
         coordinates, family, natural = self._marginal(site)
-        shape = coordinates.unconstrained_shape
-        if not isinstance(family, GaussianFamily):
-            raise TypeError(f"site {site!r}: moments of {type(family).__name__} are not implemented")
-        loc, variance = family.location(natural), family.variance(natural)
+        loc, variance = family.moments(natural)
         if coordinates.is_real:
-            return loc.reshape(shape), variance.sqrt().reshape(shape)
+            return loc.reshape(coordinates.shape), variance.sqrt().reshape(coordinates.shape)
         if coordinates.is_elementwise:
             nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
             z = torch.as_tensor(nodes, dtype=loc.dtype, device=loc.device)
@@ -120,6 +121,13 @@ class Posterior:
             weight = loc.new_full((MOMENT_DRAWS,), 1 / MOMENT_DRAWS)
         mean = torch.tensordot(weight, values, dims=1)
         return mean, torch.tensordot(weight, (values - mean).square(), dims=1).sqrt()
+
+    def restrict(self, names: Sequence[str]) -> "Posterior":
+        """The marginals of some sites as a posterior of their own, in which they are independent of each other."""
+        parts = [self._marginal(name) for name in names]
+        family = Product(tuple(names), tuple(member for _, member, _ in parts))
+        coordinates = Coordinates(tuple(site for site, _, _ in parts))
+        return Posterior(family, torch.cat([natural for _, _, natural in parts]), coordinates)
 
     def _marginal(self, site: str) -> tuple[SiteCoordinates, Family, Tensor]:
         start = 0

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Coordinates, GaussianFamily, Product
+from pvi.families import GaussianFamily, Product
 from pvi.families.extension import extend
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
@@ -65,6 +65,12 @@ class Problem(NamedTuple):
     def model(self) -> Callable[..., Any]:
         """The model at these hyperparameters."""
         return bind(self.setup.model, self.values)
+
+    @property
+    def by_row(self) -> tuple[str, ...]:
+        """The names of the clients' own latents with one value a row."""
+        sites = next(iter(self.setup.sites.values()))
+        return tuple(site.name for site in sites.private if site.by_row)
 
     @property
     def observed(self) -> tuple[str, ...]:
@@ -138,20 +144,6 @@ def program_at(setup: Setup, client: str, u: Tensor) -> Program:
     """A client's program with its hyperparameters at u ``[k]``, differentiable in u."""
     model = bind(setup.model, setup.hyperparameters.values(u))
     return Program(model, setup.sites[client], setup.locals[client].approximation.coordinates)
-
-
-def private_posterior(problem: LocalProblem, natural: Tensor) -> Posterior:
-    """q(z) of the client's own latents from the η of q(θ, z)."""
-    shared, own = problem.extension.shared.size, problem.approximation.coordinates.sites
-    sites = own[len(problem.program.shared.sites) :]
-    names, members, naturals, start = [], [], [], shared
-    for site in sites:
-        member, part = problem.family.marginal(natural, start, start + site.size)
-        names.append(site.name)
-        members.append(member)
-        naturals.append(part)
-        start += site.size
-    return Posterior(Product(tuple(names), tuple(members)), torch.cat(naturals), Coordinates(sites))
 
 
 def _resolve_guide(guide: Any) -> Guide:

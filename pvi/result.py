@@ -26,8 +26,9 @@ class Result:
 
     ``factors`` and ``data`` are what the clients hold: here only because one process played them all. ``history`` has
     one :class:`~pvi.history.Round` a round. ``hyperparameters`` are the model's ``pyro.param``s at their last values;
-    ``private`` each client's q over its own latents. Where the model's prior lies outside the family, ``prior`` is the
-    member closest to it and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
+    ``local`` q(θ, z_m) of each client that has latents z_m of its own, jointly with the shared ones; ``by_row`` names
+    those with one value a row. Where the model's prior lies outside the family, ``prior`` is the member closest to it
+    and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
     """
 
     posterior: Posterior
@@ -42,7 +43,8 @@ class Result:
     data: Mapping[str, Batch] = field(default_factory=dict, repr=False)
     hyperparameters: Mapping[str, Tensor] = field(default_factory=dict)
     correction: Factor | None = None
-    private: Mapping[str, Posterior] = field(default_factory=dict)
+    local: Mapping[str, Posterior] = field(default_factory=dict)
+    by_row: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{key}={value}" for key, value in self.settings.items() if key != "seed")
@@ -54,45 +56,64 @@ class Result:
         """The global free energy after the last round, nats."""
         return self.history[-1].elbo
 
-    def predict(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+    @property
+    def private(self) -> dict[str, Posterior]:
+        """Each client's q over its own latents, the shared ones integrated out; empty where there are none."""
+        shared = set(self.posterior.site_names)
+        return {
+            name: local.restrict([site for site in local.site_names if site not in shared])
+            for name, local in self.local.items()
+        }
+
+    def predict(
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """Posterior predictive draws {observed site: ``[num_samples, rows, ...]``}.
 
-        The arguments are the model's; those left out (the observations) are ``None``.
+        The arguments are the model's; those left out (the observations) are ``None``. Latents that belong to one
+        client come from their prior, as for a client never seen; ``client`` names one whose own are used (those with
+        one value a client: new rows have new values).
         """
         model, batch = self._model(), self._batch(args, kwargs)
         natural = self.posterior.natural
-        generator = torch.Generator(device=natural.device).manual_seed(seed)
-        draws = self.posterior.sample(num_samples, generator)
+        draws = self._draws(num_samples, seed, client)
         with running(natural.dtype), seeded(seed, natural.device), torch.no_grad():
             predictive = Predictive(model, draws, return_sites=self.observed)
             return dict(predictive(*batch.args, **batch.kwargs))
 
-    def predict_mean(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+    def predict_mean(
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """E[y | data] by observed site, ``[rows, ...]``: the distributions' means averaged over posterior draws.
 
-        For a Bernoulli site that is the predictive probability, with far less noise than draws of y.
+        For a Bernoulli site that is the predictive probability, with far less noise than draws of y. ``client`` as in
+        :meth:`predict`.
         """
-        draws = self.mean_draws(*args, num_samples=num_samples, seed=seed, **kwargs)
+        draws = self.mean_draws(*args, num_samples=num_samples, seed=seed, client=client, **kwargs)
         return {name: value.mean(0) for name, value in draws.items()}
 
-    def mean_draws(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+    def mean_draws(
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """E[y | data, θ_s] at posterior draws θ_s by observed site, ``[num_samples, rows, ...]``.
 
         Their spread says how well the mean is known; it holds no noise of y.
         """
         model, batch = self._model(), self._batch(args, kwargs)
-        return expected_values(model, self.observed, self._draws(num_samples, seed), batch)
+        return expected_values(model, self.observed, self._draws(num_samples, seed, client), batch)
 
-    def log_likelihood(self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any) -> dict[str, Tensor]:
+    def log_likelihood(
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """log p(y_i | θ_s) in nats at posterior draws, {observed site: ``[num_samples, rows]``}; needs the targets."""
         model, batch = self._model(), self._batch(args, kwargs)
-        return pointwise(model, self.observed, self._draws(num_samples, seed), batch)
+        return pointwise(model, self.observed, self._draws(num_samples, seed, client), batch)
 
     def log_predictive_density(
-        self, *args: Any, num_samples: int = 1000, seed: int = 0, **kwargs: Any
+        self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
         """log ∫ p(y_i | θ) q(θ) dθ in nats a row, {observed site: ``[rows]``}, from posterior draws."""
-        values = self.log_likelihood(*args, num_samples=num_samples, seed=seed, **kwargs)
+        values = self.log_likelihood(*args, num_samples=num_samples, seed=seed, client=client, **kwargs)
         return {name: torch.logsumexp(value, 0) - math.log(num_samples) for name, value in values.items()}
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0) -> Any:
@@ -107,11 +128,16 @@ class Result:
 
         save(self, Path(path))
 
-    def _draws(self, num_samples: int, seed: int) -> dict[str, Tensor]:
+    def _draws(self, num_samples: int, seed: int, client: str | None = None) -> dict[str, Tensor]:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         generator = torch.Generator(device=self.posterior.natural.device).manual_seed(seed)
-        return self.posterior.sample(num_samples, generator)
+        if client is None:
+            return self.posterior.sample(num_samples, generator)
+        if client not in self.local:
+            raise ValueError(f"client {client!r} has no latents of its own here; there are {list(self.local)}")
+        drawn = self.local[client].sample(num_samples, generator)
+        return {name: value for name, value in drawn.items() if name not in self.by_row}
 
     def _model(self) -> Callable[..., Any]:
         if self.model is None:

@@ -16,7 +16,6 @@ from pvi.executors import Executor
 from pvi.history import falling
 from pvi.play import play_round
 from pvi.posterior import Posterior
-from pvi.problem import private_posterior
 from pvi.progress import Report, reporter
 from pvi.result import Result
 from pvi.rounds import Plan, RunState
@@ -156,16 +155,17 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         data={name: part.batch for name, part in problem.clients.items()},
         hyperparameters=problem.values,
         correction=None if problem.prior_problem is None else state.server.correction,
-        private=private_posteriors(state),
+        local=local_posteriors(state),
+        by_row=problem.by_row,
     )
 
 
-def private_posteriors(state: RunState) -> dict[str, Posterior]:
-    """q(z_m) of each client's own latents, the shared ones integrated out; only here because one process played all."""
+def local_posteriors(state: RunState) -> dict[str, Posterior]:
+    """q(θ, z_m) of each client with latents z_m of its own; only here because one process played them all."""
     found = {}
     for name, client in state.clients.items():
         problem = state.problem.clients[name]
         if client.conditional is not None:
-            local = problem.local(state.server.posterior.natural, client.conditional)
-            found[name] = private_posterior(problem, local)
+            natural = problem.local(state.server.posterior.natural, client.conditional)
+            found[name] = Posterior(problem.extension.local, natural, problem.approximation.coordinates)
     return found

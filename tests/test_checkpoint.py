@@ -12,8 +12,9 @@ from torch.distributions import constraints
 from toy_programs import F64, normal
 
 import pvi
-from pvi.checkpoint import CheckpointError, constraint_from_json, constraint_to_json, load
+from pvi.checkpoint import CheckpointError, load
 from pvi.solvers import SVI
+from pvi.spaces import constraint_from_json, constraint_to_json
 
 X = normal(12, 2, seed=1)
 Y = (X[:, 0] > 0.123456789).to(F64)

@@ -35,6 +35,7 @@ LAYERS = (
     "progress",
     "result",
     "diagnostics",
+    "spaces",
     "checkpoint",
     "report",
     "rounds",
