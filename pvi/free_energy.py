@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pvi.assembly import Problem
 from pvi.client import ClientState
 from pvi.families import kl
 from pvi.objectives import client_term
-from pvi.problem import Problem
 from pvi.server import ServerState
 
 

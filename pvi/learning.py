@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pvi.assembly import Problem, program_at
 from pvi.families import Family
 from pvi.objectives import LocalProblem, each
-from pvi.problem import Problem, program_at
 from pvi.programs.linear_predictor import LinearPredictor, predictor_at, row_log_prob
 from pvi.programs.program import Program, log_likelihood, log_prior, log_private_prior
 from pvi.programs.recover import factor_parameters

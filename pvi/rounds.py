@@ -9,6 +9,7 @@ from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.acceleration import Anderson, Memory
 from pvi.algorithms import Algorithm
+from pvi.assembly import Problem, assemble
 from pvi.cavities import deletion
 from pvi.client import ClientInfo, ClientState, Update
 from pvi.damping import Damping
@@ -19,7 +20,6 @@ from pvi.history import Round
 from pvi.learning import add, ascend, client_slope, prior_slope
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
-from pvi.problem import Problem, assemble
 from pvi.schedules import Collect, Dispatch, Schedule
 from pvi.server import ServerState
 from pvi.solvers import Solver

@@ -9,10 +9,11 @@ from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.acceleration import Anderson, resolve_acceleration
 from pvi.algorithms import Algorithm, resolve_algorithm
+from pvi.assembly import Problem
 from pvi.damping import Damping, resolve_damping
 from pvi.executors import Executor, resolve_executor
 from pvi.posterior import Posterior
-from pvi.problem import Problem, build_problem
+from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
 from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule, rounds_limit
 from pvi.solvers import Solver, default_solver, prior_solver, resolve_solver

@@ -29,6 +29,7 @@ LAYERS = (
     "history",
     "acceleration",
     "data",
+    "assembly",
     "problem",
     "learning",
     "free_energy",
