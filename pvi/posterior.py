@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, TransformedDistribution
 
-from pvi.families import Coordinates, Family, Product, SiteCoordinates, entropy, kl, log_prob
+from pvi.families import Coordinates, Family, Product, SiteCoordinates, entropy, is_gaussian, kl, log_prob
 
 QUADRATURE_NODES = 64
 MOMENT_DRAWS = 4096
@@ -110,7 +110,7 @@ class Posterior:
         loc, variance = family.moments(natural)
         if coordinates.is_real:
             return loc.reshape(coordinates.shape), variance.sqrt().reshape(coordinates.shape)
-        if coordinates.is_elementwise:
+        if coordinates.is_elementwise and is_gaussian(family):
             nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
             z = torch.as_tensor(nodes, dtype=loc.dtype, device=loc.device)
             weight = torch.as_tensor(weights / weights.sum(), dtype=loc.dtype, device=loc.device)

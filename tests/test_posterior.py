@@ -4,12 +4,26 @@ import math
 
 import pytest
 import torch
+from torch import distributions as dist
 from torch.distributions import constraints
 
-from pvi.families import Coordinates, DiagonalGaussian, FullGaussian, Product, site_coordinates
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Coordinates,
+    DiagonalGaussian,
+    Dirichlet,
+    FullGaussian,
+    Gamma,
+    Product,
+    own_coordinates,
+    site_coordinates,
+)
 from pvi.posterior import ImproperError, Posterior
 
 DRAWS = 20_000
+F64 = torch.float64
 SITES = {
     "weights": ((3,), constraints.real),
     "matrix": ((2, 2), constraints.real),
@@ -215,3 +229,101 @@ def test_coordinates_round_trip_with_their_jacobian(name):
         jacobian = torch.func.vmap(torch.func.jacrev(lambda u: site.constrain(u).reshape(-1)))(u)
         expected = torch.linalg.slogdet(jacobian).logabsdet
         torch.testing.assert_close(site.log_abs_det_jacobian(u), expected)
+
+
+OWN = {
+    "rates": ((2,), constraints.positive, Gamma(2), dist.Gamma),
+    "precision": ((), constraints.nonnegative, Gamma(1), dist.Gamma),
+    "chances": ((2, 2), constraints.unit_interval, Beta(4), dist.Beta),
+    "mixture": ((3,), constraints.simplex, Dirichlet(3), dist.Dirichlet),
+    "rows": ((2, 3), constraints.simplex, Dirichlet(3, rows=2), dist.Dirichlet),
+    "switch": ((), constraints.boolean, Bernoulli(1), dist.Bernoulli),
+    "labels": ((2, 2), constraints.independent(constraints.integer_interval(0, 2), 2), Categorical(3, 4), None),
+    "weights": ((2,), constraints.real, FullGaussian(2), None),
+}
+OWN_COORDINATES = {name: own_coordinates(name, *value[:2]) for name, value in OWN.items()}
+
+
+def mixed(dtype=F64, seed=0):
+    """A posterior of one site of each family, in the sites' own spaces."""
+    family = Product(tuple(OWN), tuple(value[2] for value in OWN.values()))
+    free = 0.4 * torch.randn(family.num_free, generator=torch.Generator().manual_seed(seed), dtype=F64)
+    coordinates = Coordinates(tuple(OWN_COORDINATES.values()))
+    return Posterior(family, family.natural_from_free(free).to(dtype), coordinates)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_families_on_their_own_supports(dtype):
+    q = mixed(dtype)
+    draws = q.sample(DRAWS, torch.Generator().manual_seed(1))
+    wanted = {name: torch.long if name == "labels" else dtype for name in OWN}
+    assert {name: value.dtype for name, value in draws.items()} == wanted
+    for name, (shape, support, _, _) in OWN.items():
+        value = draws[name].to(dtype)
+        assert value.shape == (DRAWS, *shape)
+        assert bool(support.check(draws[name]).all())
+        mean, sd = q.moments(name)
+        assert mean.shape == sd.shape == shape
+        error = value.std(0) / DRAWS**0.5
+        assert bool(((value.mean(0) - mean).abs() <= 5 * error).all())
+        squares = (value - mean).square()
+        assert bool(((squares.mean(0) - sd.square()).abs() <= 5 * squares.std(0) / DRAWS**0.5 + 1e-6).all())
+        marginal = q.marginal(name)
+        assert tuple(marginal.event_shape) == shape
+        assert tuple(marginal.batch_shape) == ()
+        if name != "labels":  # torch has no moments of an index
+            torch.testing.assert_close(marginal.mean, mean)
+            torch.testing.assert_close(marginal.variance, sd.square())
+
+
+def test_densities_on_own_supports_are_those_of_the_marginals():
+    q = mixed()
+    draws = q.sample(6, torch.Generator().manual_seed(2))
+    expected = torch.stack([q.marginal(name).log_prob(value) for name, value in draws.items()]).sum(0)
+    torch.testing.assert_close(q.log_prob(draws), expected)
+    torch.testing.assert_close(q.log_prob({name: value[0] for name, value in draws.items()}), expected[0])
+    entropy = sum(q.marginal(name).entropy() for name in OWN)
+    torch.testing.assert_close(q.entropy(), entropy)
+    p = mixed(seed=1)
+    divergence = sum(torch.distributions.kl_divergence(q.marginal(name), p.marginal(name)) for name in OWN)
+    torch.testing.assert_close(q.kl(p), divergence)
+
+
+def test_marginals_of_own_supports_are_stock_distributions():
+    q = mixed()
+    for name, (_, _, family, kind) in OWN.items():
+        marginal = q.marginal(name)
+        while isinstance(marginal, torch.distributions.Independent):
+            marginal = marginal.base_dist
+        if kind is not None and family.size == math.prod(OWN[name][0]):
+            assert isinstance(marginal, kind), name
+    assert isinstance(q.marginal("precision"), dist.Gamma)
+    assert isinstance(q.marginal("switch"), dist.Bernoulli)
+
+
+def test_integers_and_booleans_come_back_as_coordinates():
+    labels, switch = OWN_COORDINATES["labels"], OWN_COORDINATES["switch"]
+    value = torch.tensor([[0, 2], [1, 1]])
+    assert labels.unconstrain(value).tolist() == [0.0, 2.0, 1.0, 1.0]
+    assert labels.constrain(labels.unconstrain(value)).equal(value)
+    assert switch.unconstrain(torch.tensor(True)).tolist() == [1.0]
+    assert switch.constrain(torch.tensor([1.0])).dtype == torch.float32
+    assert labels.log_abs_det_jacobian(torch.zeros(5, 4)).tolist() == [0.0] * 5
+    assert (labels.is_real, labels.is_integer, switch.is_integer) == (True, True, False)
+
+
+def test_improper_members_are_named():
+    q = mixed()
+    natural = q.natural.clone()
+    natural[0] = -1.0
+    with pytest.raises(ImproperError, match=r"parameters of rates are improper \(a precision, shape or rate that"):
+        Posterior(q.family, natural, q.coordinates)
+
+
+def test_sites_alone_keep_their_families():
+    q = mixed()
+    alone = q.restrict(["mixture", "labels"])
+    assert alone.family.members == (Dirichlet(3), Categorical(3, 4))
+    draws = alone.sample(5, torch.Generator().manual_seed(0))
+    expected = q.marginal("mixture").log_prob(draws["mixture"]) + q.marginal("labels").log_prob(draws["labels"])
+    torch.testing.assert_close(alone.log_prob(draws), expected)

@@ -1,4 +1,4 @@
-"""Intervals and signs of single elements of a site, exact wherever the site's bijection acts elementwise."""
+"""Intervals and signs of single elements of a site, exact but for Gaussians under a bijection of whole vectors."""
 
 from statistics import NormalDist
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributions import TransformedDistribution
 
-from pvi.families import SiteCoordinates
+from pvi.diagnostics.quantiles import quantile
+from pvi.families import SiteCoordinates, is_gaussian
 from pvi.posterior import Posterior
 
 DRAWS = 4096
@@ -25,16 +26,21 @@ def site_of(posterior: Posterior, site: str) -> SiteCoordinates:
 def interval(posterior: Posterior, site: str, level: float = 0.95) -> tuple[Tensor, Tensor]:
     """The equal-tailed interval of every element of a site: its lower and upper end, each of the site's shape.
 
-    Quantiles of a Gaussian through the bijection, so exact, for real sites and elementwise bijections; for others
-    (simplex, correlation, ...) quantiles of 4,096 draws with a fixed seed.
+    Quantiles of a Gaussian through the bijection, so exact, for real sites and elementwise bijections; exact too for
+    families that live on the site's support (of a categorical site's index). For others (a Gaussian under the bijection
+    to a simplex, to correlations, ...) quantiles of 4,096 draws with a fixed seed.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level}")
     coordinates = site_of(posterior, site)
-    if not coordinates.is_elementwise:
-        low, high = _draws(posterior, site).quantile(
-            posterior.natural.new_tensor([0.5 - level / 2, 0.5 + level / 2]), 0
-        )
+    levels = (0.5 - level / 2, 0.5 + level / 2)
+    if not _is_gaussian_by_element(posterior, coordinates):
+        alone = posterior.restrict([site])
+        ends = [quantile(alone.family.members[0], alone.natural, share) for share in levels]
+        if ends[0] is None or ends[1] is None:
+            low, high = _draws(posterior, site).quantile(posterior.natural.new_tensor(levels), 0)
+        else:
+            low, high = (end.reshape(coordinates.shape) for end in (ends[0], ends[1]))
     else:
         loc, scale = _unconstrained(posterior, coordinates)
         reach = NormalDist().inv_cdf(0.5 + level / 2) * scale
@@ -46,12 +52,13 @@ def interval(posterior: Posterior, site: str, level: float = 0.95) -> tuple[Tens
 def direction(posterior: Posterior, site: str) -> Tensor:
     """max(P(θ > 0), P(θ < 0)) of every element of a site; NaN where the support leaves only one sign.
 
-    Exact and from draws in the same cases as :func:`interval`.
+    Exact for real sites and elementwise bijections, else from draws.
     """
     coordinates = site_of(posterior, site)
-    if not coordinates.is_elementwise:
-        positive = (_draws(posterior, site) > 0).to(posterior.natural.dtype).mean(0)
-        one_sign = (positive == 1) | (positive == 0)
+    if not _is_gaussian_by_element(posterior, coordinates):
+        draws = _draws(posterior, site)
+        positive = (draws > 0).to(posterior.natural.dtype).mean(0)
+        one_sign = (draws >= 0).all(0) | (draws <= 0).all(0)
         return torch.where(one_sign, torch.nan, torch.maximum(positive, 1 - positive))
     loc, scale = _unconstrained(posterior, coordinates)
     far = torch.full_like(loc, FAR)
@@ -63,6 +70,12 @@ def direction(posterior: Posterior, site: str) -> Tensor:
     return torch.where(one_sign, torch.nan, torch.maximum(below, 1 - below))
 
 
+def _is_gaussian_by_element(posterior: Posterior, coordinates: SiteCoordinates) -> bool:
+    """Whether every element of the site is a transformed Gaussian by itself."""
+    alone = posterior.restrict([coordinates.name])
+    return coordinates.is_elementwise and is_gaussian(alone.family)
+
+
 def _unconstrained(posterior: Posterior, coordinates: SiteCoordinates) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the unconstrained elements, flat."""
     marginal = posterior.marginal(coordinates.name)
@@ -72,4 +85,4 @@ def _unconstrained(posterior: Posterior, coordinates: SiteCoordinates) -> tuple[
 
 def _draws(posterior: Posterior, site: str) -> Tensor:
     generator = torch.Generator(device=posterior.natural.device).manual_seed(0)
-    return posterior.sample(DRAWS, generator)[site]
+    return posterior.sample(DRAWS, generator)[site].to(posterior.natural.dtype)

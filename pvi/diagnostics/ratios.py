@@ -2,6 +2,7 @@
 
 import torch
 
+from pvi.families import is_gaussian
 from pvi.programs.batch import Batch
 from pvi.programs.linear_predictor import LinearPredictor, find_predictor
 from pvi.programs.program import Program
@@ -18,7 +19,8 @@ def ratio_name(result: Result) -> str:
 
     That is: a Bernoulli or Poisson site whose predictor is affine in latents that are all real.
     """
-    if result.model is None or not all(site.is_real for site in result.posterior.coordinates.sites):
+    real = all(site.is_real for site in result.posterior.coordinates.sites) and is_gaussian(result.posterior.family)
+    if result.model is None or not real:
         return ""
     natural = result.posterior.natural
     if result.data:

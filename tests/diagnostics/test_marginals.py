@@ -8,7 +8,19 @@ from torch.distributions import constraints
 
 from pvi.diagnostics.labels import dimensions, element_labels
 from pvi.diagnostics.marginals import direction, interval
-from pvi.families import Coordinates, DiagonalGaussian, FullGaussian, Product, site_coordinates
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Coordinates,
+    DiagonalGaussian,
+    Dirichlet,
+    FullGaussian,
+    Gamma,
+    Product,
+    own_coordinates,
+    site_coordinates,
+)
 from pvi.posterior import Posterior
 
 LOC, SD = 0.4, 0.7
@@ -99,3 +111,61 @@ def test_dimension_names():
     assert dimensions("w", (2, 3), ("a", "b", "c")) == ["w_dim_0", "feature"]
     assert dimensions("w", (3, 3), ("a", "b", "c")) == ["feature", "w_dim_1"]
     assert dimensions("w", (3,), ()) == ["w_dim_0"]
+
+
+def own(member, shape, support, **standard):
+    """A posterior of one site in its own space."""
+    tensors = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in standard.items()}
+    coordinates = Coordinates((own_coordinates("s", shape, support),))
+    return Posterior(Product(("s",), (member,)), member.natural_from_standard(**tensors), coordinates)
+
+
+LEVELS = (0.05, 0.95)
+ON_THEIR_SUPPORTS = {
+    "gamma": (
+        own(Gamma(2), (2,), constraints.positive, concentration=[0.5, 30.0], rate=[2.0, 3.0]),
+        stats.gamma([0.5, 30.0], scale=[1 / 2, 1 / 3]),
+    ),
+    "beta": (
+        own(Beta(1), (), constraints.unit_interval, concentration1=[3.0], concentration0=[0.7]),
+        stats.beta(3.0, 0.7),
+    ),
+    "dirichlet": (
+        own(Dirichlet(3), (3,), constraints.simplex, concentration=[[2.0, 0.5, 7.0]]),
+        stats.beta([2.0, 0.5, 7.0], [7.5, 9.0, 2.5]),
+    ),
+    "bernoulli": (
+        own(Bernoulli(3), (3,), constraints.boolean, probs=[0.02, 0.5, 0.97]),
+        stats.bernoulli([0.02, 0.5, 0.97]),
+    ),
+    "categorical": (
+        own(Categorical(4), (), constraints.integer_interval(0, 3), probs=[[0.02, 0.9, 0.04, 0.04]]),
+        stats.rv_discrete(values=(range(4), [0.02, 0.9, 0.04, 0.04])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_THEIR_SUPPORTS)
+def test_families_on_their_own_supports(name):
+    q, law = ON_THEIR_SUPPORTS[name]
+    for end, level in zip(interval(q, "s", 0.9), LEVELS, strict=True):
+        assert end.shape == q.coordinates.sites[0].shape
+        assert np.allclose(end, law.ppf(level), rtol=1e-9)
+    mean, sd = q.moments("s")
+    assert np.allclose(mean, law.mean())
+    assert np.allclose(sd, law.std())
+    assert bool(direction(q, "s").isnan().all())
+
+
+def test_families_without_closed_quantiles_use_draws():
+    class Plain(Gamma):
+        """A family that the diagnostics have never seen."""
+
+    q = own(Plain(1), (1,), constraints.positive, concentration=[2.0], rate=[3.0])
+    low, high = interval(q, "s")
+    assert 0 < low < high
+    # Five standard errors of a quantile of 4,096 draws.
+    law = stats.gamma(2.0, scale=1 / 3)
+    for end, level in ((low, 0.025), (high, 0.975)):
+        error = math.sqrt(level * (1 - level) / 4096) / law.pdf(law.ppf(level))
+        assert abs(end.item() - law.ppf(level)) < 5 * error
