@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 MAX_ELEMENTS = 4_000_000
-"""Numbers in one vmapped evaluation: bounds the memory."""
-CHUNK = 400_000
-"""Numbers in one evaluation here: larger ones only leave the cache."""
+"""Numbers in one evaluation of a program: bounds the memory. Smaller pieces only run the program more often."""
 MAX_NODES = 2048
 ACCURACY = 25.0
 """The trapezoidal rule's error bound is exp of minus this."""
@@ -100,5 +98,5 @@ def expected_curvature(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale:
 
 def _chunks(loc: Tensor, scale: Tensor, width: float) -> Iterator[tuple[Tensor, Tensor]]:
     nodes, weights = gaussian_quadrature(scale.max().item(), width, loc)
-    size = max(1, CHUNK // max(1, len(loc)))
+    size = max(1, MAX_ELEMENTS // max(1, len(loc)))
     return zip(nodes.split(size), weights.split(size), strict=True)

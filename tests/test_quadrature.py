@@ -57,7 +57,7 @@ def test_rows_do_not_mix_and_chunks_add_up(scale, monkeypatch):
         alone = expectations(logistic, LOC[row : row + 1], scales[row : row + 1], 1.0)
         for one, many in zip(alone, whole, strict=True):
             torch.testing.assert_close(one[0], many[row], rtol=0, atol=1e-9)
-    monkeypatch.setattr("pvi.quadrature.CHUNK", 3 * len(LOC))
+    monkeypatch.setattr("pvi.quadrature.MAX_ELEMENTS", 3 * len(LOC))
     for one, many in zip(expectations(logistic, LOC, scales, 1.0), whole, strict=True):
         torch.testing.assert_close(one, many, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(expected_value(logistic, LOC, scales, 1.0), whole.value, rtol=1e-12, atol=1e-12)
