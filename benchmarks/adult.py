@@ -58,8 +58,8 @@ def line(split: str, x: Tensor, y: Tensor, rounds: int, gap: bool) -> str:
         design = torch.cat([pooled, torch.ones(len(pooled), 1, dtype=pooled.dtype)], 1)
         missing = f"{global_vi(design.numpy(), outcomes.numpy()).elbo - result.elbo:.3f}"
     return (
-        f"| {split} | {total - seconds.sum():.2f} | {seconds[0]:.2f} | {np.median(seconds[1:]):.2f} | {total:.2f} | {processor:.2f} | "
-        f"{steps[0]:.1f} | {np.mean(steps[1:]):.1f} | {result.elbo:.3f} | {missing} |"
+        f"| {split} | {total - seconds.sum():.2f} | {seconds[0]:.2f} | {np.median(seconds[1:]):.2f} | {total:.2f} | "
+        f"{processor:.2f} | {steps[0]:.1f} | {np.mean(steps[1:]):.1f} | {result.elbo:.3f} | {missing} |"
     )
 
 
