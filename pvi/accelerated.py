@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pvi import client as clients_module
 from pvi import server as server_module
-from pvi.acceleration import Anderson, Memory, Visit, coefficients, inner_products, mixed
+from pvi.acceleration import Anderson, Memory, Visit, coefficients, inner_products, mixed, mixed_conditional
 from pvi.client import ClientState
 from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
@@ -71,7 +71,7 @@ def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None
 
     def added(visits: tuple[Visit, ...], before: ClientState, one: Answer) -> tuple[Visit, ...]:
         delta = nothing if one.update is None else one.update.delta
-        return (*visits, Visit(before.factor, delta))[-length:]
+        return (*visits, Visit(before.factor, delta, one.state.conditional))[-length:]
 
     clients = {name: added(past.clients.get(name, ()), state.clients[name], one) for name, one in answers.items()}
     correction = () if own is None or state.own is None else added(past.own, state.own, own)
@@ -123,9 +123,13 @@ def _apply(
     old = state.server
     natural = mixed(memory.server, alpha).natural
     posterior = Posterior(old.posterior.family, natural, old.posterior.coordinates)
-    clients = {
-        name: one.state._replace(factor=mixed(memory.clients[name], alpha)) for name, one in answers.items()
-    }  # fmt: skip
+    clients = {}
+    for name, one in answers.items():
+        visits, problem = memory.clients[name], state.problem.clients[name]
+        conditional = mixed_conditional(visits, alpha)
+        if conditional is None or not bool(problem.family.is_proper(problem.local(natural, conditional))):
+            conditional = one.state.conditional
+        clients[name] = one.state._replace(factor=mixed(visits, alpha), conditional=conditional)
     server = old._replace(posterior=posterior, version=old.version + 1)
     if own is None:
         return state._replace(server=server, clients=clients)

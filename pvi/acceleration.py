@@ -36,10 +36,14 @@ class Anderson:
 
 
 class Visit(NamedTuple):
-    """What a client (or the server, for the sums) remembers of a round: where it stood, and its damped change."""
+    """What a client (or the server, for the sums) remembers of a round: where it stood, and its damped change.
+
+    ``conditional`` is the η of q(z | θ) that it came to, where the client has latents of its own.
+    """
 
     factor: Factor
     delta: Factor
+    conditional: Tensor | None = None
 
 
 class Memory(NamedTuple):
@@ -86,6 +90,14 @@ def mixed(past: Sequence[Visit], alpha: Tensor) -> Factor:
     for part in parts[1:]:
         total = multiply(total, part)
     return total
+
+
+def mixed_conditional(past: Sequence[Visit], alpha: Tensor) -> Tensor | None:
+    """Σ_k α_k η_k of q(z | θ): a client's own latents follow its factor."""
+    parts = [visit.conditional for visit in past]
+    if any(part is None for part in parts):
+        return None
+    return torch.tensordot(alpha, torch.stack([part for part in parts if part is not None]), dims=1)
 
 
 def resolve_acceleration(acceleration: "Anderson | str | None") -> "Anderson | None":
