@@ -1,0 +1,19 @@
+"""Which solver minimises an alpha divergence: exact moments where rows have factors of their own, else draws."""
+
+from collections.abc import Sequence
+
+from pvi.objectives import LocalProblem
+from pvi.solvers.protocol import Solver
+from pvi.solvers.row_ep import RowEP
+from pvi.solvers.row_sites import NoLayout, find_layout
+from pvi.solvers.svi import SVI
+
+PARTICLES = 32
+"""Draws within the logarithm: the bias of the bound falls with their number."""
+
+
+def alpha_solver(problems: Sequence[LocalProblem]) -> Solver:
+    """RowEP where it covers every client's model and family, else functional SVI with many particles."""
+    if any(isinstance(find_layout(problem), NoLayout) for problem in problems):
+        return SVI(num_particles=PARTICLES)
+    return RowEP()
