@@ -1,10 +1,13 @@
 """Local solvers, one a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.solvers.alpha import alpha_solver
+from pvi.solvers.by_family import ByFamily
+from pvi.solvers.conjugate import Conjugate, NotConjugateError
+from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.newton import Newton, NotExactError
 from pvi.solvers.protocol import Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
@@ -13,7 +16,8 @@ from pvi.solvers.svi import SVI
 
 
 def default_solver(problems: Sequence[LocalProblem]) -> Solver:
-    """Newton where every client's model is generalised linear, and so solved exactly; else functional SVI.
+    """Newton where every client's model is generalised linear, and so solved exactly; closed forms where every
+    likelihood lies in the family; else functional SVI.
 
     For an alpha divergence: :func:`alpha_solver`.
     """
@@ -21,20 +25,25 @@ def default_solver(problems: Sequence[LocalProblem]) -> Solver:
         return alpha_solver(problems)
     if all(isinstance(problem.predictor, LinearPredictor) for problem in problems):
         return Newton()
+    if all(problem.conjugate is not None and problem.conjugate.exact for problem in problems):
+        return Conjugate()
     return SVI()
 
 
 def prior_solver() -> Solver:
-    """The solver of the server's own problem, a prior outside the family."""
-    return SVI()
+    """The solver of the server's own problem, a prior outside the family: one row, so that draws are cheap."""
+    return ByFamily()
 
 
-SOLVERS: dict[str, type[Newton] | type[SVI] | type[PyroSVI] | type[RowEP]] = {
+SOLVERS: dict[str, Callable[[], Solver]] = {
     "newton": Newton,
+    "conjugate": Conjugate,
+    "lbfgs": LBFGS,
     "svi": SVI,
     "pyro-svi": PyroSVI,
     "row-ep": RowEP,
 }
+"""What a solver can be called by: each with its default options."""
 
 
 def resolve_solver(solver: Solver | str) -> Solver:
@@ -49,10 +58,15 @@ def resolve_solver(solver: Solver | str) -> Solver:
 
 
 __all__ = [
+    "LBFGS",
     "SOLVERS",
     "SVI",
+    "ByFamily",
+    "Conjugate",
     "Newton",
+    "NotConjugateError",
     "NotExactError",
+    "NotGaussianError",
     "PyroSVI",
     "RowEP",
     "Solver",

@@ -28,3 +28,13 @@ class Solver(Protocol):
 
         Pure: the same arguments give the same result, nothing outside is changed.
         """
+
+
+def check_variational(problem: LocalProblem, solver: str) -> None:
+    """Raises ``ValueError`` where the problem's divergence is another than the variational one, alpha = 0."""
+    if problem.alpha != 0:
+        raise ValueError(
+            f"client {problem.client!r}: {solver} maximises the variational free energy, not that of the alpha "
+            f"divergence (alpha = {problem.alpha:g}) that the algorithm asks for; leave the solver out, or use "
+            "pvi.solvers.SVI"
+        )
