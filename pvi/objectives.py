@@ -14,7 +14,7 @@ from pvi.programs.guides import Approximation
 from pvi.programs.linear_predictor import LinearPredictor, NotAffine
 from pvi.programs.program import Program, log_likelihood
 from pvi.programs.recover import RecoveredFactor
-from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations
+from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations, expected_value
 
 
 class LocalProblem(NamedTuple):
@@ -63,9 +63,13 @@ class Estimate(NamedTuple):
 
 def row_expectations(predictor: LinearPredictor, family: GaussianFamily, natural: Tensor) -> RowExpectations:
     """One-dimensional quadrature over each row's predictor f_i ~ N(A_i·m + c_i, A_i·Σ A_i)."""
+    return expectations(predictor.log_prob, *row_moments(predictor, family, natural), predictor.width)
+
+
+def row_moments(predictor: LinearPredictor, family: GaussianFamily, natural: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each row's predictor, each ``[n]``."""
     loc = predictor.design @ family.location(natural) + predictor.offset
-    scale = family.predictor_variance(natural, predictor.design).sqrt()
-    return expectations(predictor.log_prob, loc, scale, predictor.width)
+    return loc, family.predictor_variance(natural, predictor.design).sqrt()
 
 
 def expected_log_likelihood(
@@ -77,8 +81,11 @@ def expected_log_likelihood(
     it is E_q[log p(y_m, z | θ)].
     """
     if isinstance(problem.predictor, LinearPredictor):
-        rows = row_expectations(problem.predictor, problem.family, natural)
-        return Estimate(rows.value.sum().item(), 0.0)
+        predictor = problem.predictor
+        with torch.no_grad():
+            moments = row_moments(predictor, problem.family, natural)
+            rows = expected_value(predictor.log_prob, *moments, predictor.width)
+        return Estimate(rows.sum().item(), 0.0)
     if problem.conjugate is not None and problem.conjugate.exact:
         found = problem.conjugate
         expected = (found.natural * problem.family.mean_parameters(natural)).sum()
@@ -141,4 +148,5 @@ __all__ = [
     "local_free_energy",
     "regulariser",
     "row_expectations",
+    "row_moments",
 ]
