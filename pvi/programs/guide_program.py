@@ -8,7 +8,17 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pvi.families import DiagonalGaussian, Family, SiteCoordinates
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    DiagonalGaussian,
+    Dirichlet,
+    Family,
+    FullGaussian,
+    Gamma,
+    SiteCoordinates,
+)
 from pvi.programs.guides import Approximation
 
 
@@ -33,14 +43,56 @@ def guide_program(approximating: Approximation, natural: Callable[[], Tensor]) -
     return guide
 
 
+Standard = dict[str, Tensor]
+Shape = tuple[int, ...]
+
+
+def _normal(standard: Standard, shape: Shape) -> Any:
+    return dist.Normal(standard["loc"].reshape(shape), standard["scale"].reshape(shape)).to_event(len(shape))
+
+
+def _gamma(standard: Standard, shape: Shape) -> Any:
+    return dist.Gamma(standard["concentration"].reshape(shape), standard["rate"].reshape(shape)).to_event(len(shape))
+
+
+def _beta(standard: Standard, shape: Shape) -> Any:
+    a, b = standard["concentration1"].reshape(shape), standard["concentration0"].reshape(shape)
+    return dist.Beta(a, b).to_event(len(shape))
+
+
+def _dirichlet(standard: Standard, shape: Shape) -> Any:
+    return dist.Dirichlet(standard["concentration"].reshape(shape)).to_event(len(shape) - 1)
+
+
+def _bernoulli(standard: Standard, shape: Shape) -> Any:
+    return dist.Bernoulli(standard["probs"].reshape(shape)).to_event(len(shape))
+
+
+def _categorical(standard: Standard, shape: Shape) -> Any:
+    probs = standard["probs"]
+    return dist.Categorical(probs.reshape((*shape, probs.shape[-1]))).to_event(len(shape))
+
+
+BY_SITE: dict[type, Callable[[Standard, Shape], Any]] = {
+    DiagonalGaussian: _normal,
+    Gamma: _gamma,
+    Beta: _beta,
+    Dirichlet: _dirichlet,
+    Bernoulli: _bernoulli,
+    Categorical: _categorical,
+}
+"""A member over one site as a Pyro distribution with events of the given shape."""
+
+
 def _draw(member: Family, natural: Tensor, group: list[SiteCoordinates]) -> None:
     standard = member.standard(natural)
-    if isinstance(member, DiagonalGaussian):
+    build = BY_SITE.get(type(member))
+    if build is not None:
         (site,) = group
-        shape = site.unconstrained_shape
-        normal = dist.Normal(standard["loc"].reshape(shape), standard["scale"].reshape(shape))
-        _sample(site, normal.to_event(len(shape)))
+        _sample(site, build(standard, site.unconstrained_shape))
         return
+    if not isinstance(member, FullGaussian):
+        raise TypeError(f"no Pyro distribution is known for {member} (sites {[site.name for site in group]})")
     cholesky = torch.linalg.cholesky(standard["covariance_matrix"])
     start = 0
     noise: list[Tensor] = []

@@ -88,6 +88,7 @@ def _outside(program: Program, approximation: Approximation, batch: Batch, like:
         f"the prior of {described} does not lie in the guide's family (residual {residual:.2g}): with guide=None and "
         "guide='full' a shared site needs a prior that is Gaussian in its unconstrained space (Normal, "
         "MultivariateNormal, LogNormal, ...), normalised, and independent of other sites unless they share a "
-        "full-covariance group. Choose such a prior (for a scale: LogNormal), or write the site as a transform of a "
-        "Normal (non-centred: mean + scale * z with z ~ Normal(0, 1))"
+        "full-covariance group. Choose such a prior (for a scale: LogNormal), write the site as a transform of a "
+        "Normal (non-centred: mean + scale * z with z ~ Normal(0, 1)), or let Gamma, Beta and Dirichlet priors have "
+        "their own family with guide='conjugate'"
     )

@@ -1,5 +1,7 @@
 """Families from guides: mean field, groups of full covariance, hand-written programs."""
 
+import math
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -9,10 +11,19 @@ from pyro.infer.autoguide import AutoNormal
 from torch.distributions import biject_to, constraints
 from toy_programs import F64, normal
 
-from pvi.families import DiagonalGaussian, FullGaussian, log_prob
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    DiagonalGaussian,
+    Dirichlet,
+    FullGaussian,
+    Gamma,
+    log_prob,
+)
 from pvi.programs.batch import as_batch
 from pvi.programs.guide_program import guide_program
-from pvi.programs.guides import FullCovariance, MeanField, approximation
+from pvi.programs.guides import FullCovariance, MeanField, PriorFamily, approximation
 from pvi.programs.sites import ProgramError, discover
 
 Y = normal(4, seed=1)
@@ -150,12 +161,16 @@ def dependent(y):
         (lacks, r"lacks the sites \['scale', 'group', 'share'\] and has the extra sites \['sclae'\]"),
         (AutoNormal(model), "an autoguide is not needed: guide=None is AutoNormal"),
         (complete({"weights": lambda: dist.StudentT(3.0, torch.zeros(2), 1.0).to_event(1)}), "'weights': StudentT"),
-        (complete({"scale": lambda: dist.Gamma(2.0, 1.0)}), r"guide site 'scale': Gamma is not a Gaussian"),
-        (complete({"share": lambda: dist.Dirichlet(torch.ones(3))}), r"guide site 'share': Dirichlet is not a Gaus"),
+        (complete({"scale": lambda: dist.Weibull(2.0, 1.0)}), r"guide site 'scale': Weibull is not a Gaussian"),
+        (
+            complete({"scale": lambda: dist.Bernoulli(0.5)}),
+            "'scale': Bernoulli with values in .* cannot stand",
+        ),
+        (complete({"share": lambda: dist.Beta(torch.ones(3), 1.0).to_event(1)}), "'share': Beta has values outside"),
         (complete({"weights": lambda: dist.Normal(torch.zeros(3), 1.0).to_event(1)}), r"has shape \(3,\), the model"),
         (dependent, "guide site 'scale' depends on a random value"),
     ],
-    ids=["missing", "autoguide", "student", "gamma", "dirichlet", "shape", "dependent"],
+    ids=["missing", "autoguide", "student", "weibull", "bernoulli", "beta", "shape", "dependent"],
 )
 def test_guides_that_cannot_be_used(wrong, message):
     with pytest.raises(ProgramError, match=message):
@@ -195,4 +210,136 @@ def test_the_guide_program_draws_from_q():
             )
     statistics = found.family.statistics(torch.stack(points))
     error = statistics.std(0) / 1_000**0.5
+    assert bool(((statistics.mean(0) - found.family.mean_parameters(natural)).abs() <= 5 * error).all())
+
+
+def mixed_model(y):
+    rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+    chances = pyro.sample("chances", dist.Beta(torch.ones(2), 1.0).to_event(1))
+    with pyro.plate("groups", 2):
+        share = pyro.sample("share", dist.Dirichlet(torch.ones(3)))
+        label = pyro.sample("label", dist.Categorical(torch.ones(4)))
+    switch = pyro.sample("switch", dist.Bernoulli(0.5))
+    weights = pyro.sample("weights", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    loc = rate + chances.sum() + share.sum() + label.sum() + switch + weights.sum()
+    pyro.sample("y", dist.Normal(loc, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+def mixed_guide(y):
+    """Each site in another family; the weights first."""
+    pyro.sample("weights", dist.MultivariateNormal(torch.zeros(2), COVARIANCE))
+    pyro.sample("rate", dist.Gamma(torch.tensor(3.0), torch.tensor(0.5)))
+    pyro.sample("chances", dist.Beta(torch.tensor([2.0, 0.5]), 3.0).to_event(1))
+    with pyro.plate("groups", 2):
+        pyro.sample("share", dist.Dirichlet(torch.tensor([1.0, 2.0, 0.3])))
+        pyro.sample("label", dist.Categorical(torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])))
+    pyro.sample("switch", dist.Bernoulli(logits=torch.tensor(-1.2)))
+
+
+MIXED = discover(mixed_model, BATCH, "a").shared
+FAMILIES = {
+    "weights": FullGaussian(2),
+    "rate": Gamma(1),
+    "chances": Beta(2),
+    "share": Dirichlet(3, rows=2),
+    "label": Categorical(4, rows=2),
+    "switch": Bernoulli(1),
+}
+
+
+def test_guides_mix_families():
+    found = approximation(mixed_guide, MIXED, BATCH)
+    assert dict(zip(found.family.names, found.family.members, strict=True)) == FAMILIES
+    assert found.coordinates.names == tuple(FAMILIES)
+    standard = found.family.standard(found.initial)
+    expected = {
+        "weights.covariance_matrix": COVARIANCE.tolist(),
+        "rate.concentration": [3.0],
+        "rate.rate": [0.5],
+        "chances.concentration1": [2.0, 0.5],
+        "chances.concentration0": [3.0, 3.0],
+        "share.concentration": [[1.0, 2.0, 0.3]] * 2,
+        "label.probs": [[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]],
+        "switch.probs": [1 / (1 + math.exp(1.2))],
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(standard[name], torch.tensor(value, dtype=F64), rtol=1e-6, atol=1e-9)
+
+
+def test_discrete_sites_keep_their_own_laws_under_every_default():
+    mean_field = approximation(MeanField(), MIXED, BATCH)
+    members = dict(zip(mean_field.family.names, mean_field.family.members, strict=True))
+    assert members == {
+        "rate": DiagonalGaussian(1),
+        "chances": DiagonalGaussian(2),
+        "share": DiagonalGaussian(4),
+        "label": Categorical(4, rows=2),
+        "switch": Bernoulli(1),
+        "weights": DiagonalGaussian(2),
+    }
+    full = approximation(FullCovariance(), MIXED, BATCH)
+    assert full.family.names == ("rate+chances+share+weights", "label", "switch")
+    assert full.family.members == (FullGaussian(9), Categorical(4, rows=2), Bernoulli(1))
+    assert full.coordinates.names == ("rate", "chances", "share", "weights", "label", "switch")
+    own = approximation(PriorFamily(), MIXED, BATCH)
+    members = dict(zip(own.family.names, own.family.members, strict=True))
+    assert members == FAMILIES | {"weights": DiagonalGaussian(2)}
+    with pytest.raises(ProgramError, match=r"the sites \['label'\] are discrete"):
+        approximation(FullCovariance(("rate", "label")), MIXED, BATCH)
+
+
+def changed(name, make):
+    def guide(y):
+        with poutine.block(hide=[name]):
+            mixed_guide(y)
+        pyro.sample(name, make())
+
+    return guide
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (changed("label", lambda: dist.Categorical(torch.ones(2, 3))), "'label': Categorical with values in .* cannot"),
+        (changed("switch", lambda: dist.Normal(0.0, 1.0)), "'switch': Normal with values in .* cannot stand"),
+        (changed("rate", lambda: dist.Bernoulli(0.5)), "'rate': Bernoulli with values in .* cannot stand"),
+        (changed("chances", lambda: dist.Gamma(torch.ones(2), 1.0)), "'chances': Gamma has values outside the model's"),
+        (changed("switch", lambda: dist.Bernoulli(logits=torch.tensor(math.inf))), "'switch': Bernoulli is no proper"),
+        (changed("rate", lambda: dist.InverseGamma(2.0, 1.0)), "'rate': InverseGamma is not a Gaussian"),
+    ],
+    ids=["categories", "density", "probability", "support", "certain", "inverse gamma"],
+)
+def test_laws_that_cannot_stand_for_each_other(wrong, message):
+    with pytest.raises(ProgramError, match=message):
+        approximation(wrong, MIXED, BATCH)
+
+
+def test_discrete_sites_with_other_values_are_refused():
+    def model(y):
+        choice = pyro.sample("choice", dist.OneHotCategorical(torch.ones(3)))
+        pyro.sample("y", dist.Normal(choice @ y[:3], 1.0).expand([len(y)]).to_event(1), obs=y)
+
+    with pytest.raises(ProgramError, match=r"site 'choice' .* needs the values 0, 1, \.\.\., K - 1"):
+        approximation(MeanField(), discover(model, BATCH, "a").shared, BATCH)
+
+
+@pytest.mark.parametrize("shape", [mixed_guide, PriorFamily(), FullCovariance()], ids=["guide", "prior", "full"])
+def test_the_guide_program_draws_every_family(shape):
+    found = approximation(shape, MIXED, BATCH)
+    natural = found.family.natural_from_free(0.3 * normal(found.family.num_free, seed=2))
+    draw = poutine.trace(guide_program(found, lambda: natural))
+    points = []
+    with torch.random.fork_rng(devices=[]), pyro.validation_enabled(True):
+        torch.manual_seed(0)
+        for _ in range(500):
+            trace = draw.get_trace()
+            values = {name: trace.nodes[name]["value"] for name in found.coordinates.names}
+            points.append(found.coordinates.unconstrain(values))
+    for site in MIXED:
+        assert values[site.name].shape == site.shape
+        assert values[site.name].is_floating_point() == (site.name != "label")
+    expected = log_prob(found.family, natural, points[-1]) - found.coordinates.log_abs_det_jacobian(points[-1])
+    torch.testing.assert_close(trace.log_prob_sum(), expected)
+    statistics = found.family.statistics(torch.stack(points))
+    error = statistics.std(0) / 500**0.5
     assert bool(((statistics.mean(0) - found.family.mean_parameters(natural)).abs() <= 5 * error).all())

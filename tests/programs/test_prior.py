@@ -1,17 +1,22 @@
 """Priors become natural parameters, or are refused by the names of their sites."""
 
+import math
+
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from toy_programs import F64, LIKE, normal, problem_of
+from toy_programs import F64, LIKE, normal
 
-from pvi.families import DiagonalGaussian, FullGaussian, Product
+from pvi.families import Bernoulli, Beta, Categorical, DiagonalGaussian, Dirichlet, FullGaussian, Gamma, Product
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
+from pvi.programs.batch import as_batch
+from pvi.programs.guides import FullCovariance, MeanField, PriorFamily, approximation
 from pvi.programs.prior import OutsideFamily, find_prior, prior_posterior
+from pvi.programs.program import Program
 from pvi.programs.recover import DRAWS, factor_parameters, recover, recover_factor, support_points
-from pvi.programs.sites import ProgramError
+from pvi.programs.sites import ProgramError, discover
 
 Y = normal(4, seed=1)
 COVARIANCE = torch.tensor([[1.0, 0.4], [0.4, 0.5]], dtype=F64)
@@ -27,8 +32,18 @@ def observing(sample):
     return model
 
 
-def prior_of(sample, guide=None):
-    return problem_of(observing(sample), Y, guide=guide)[1]
+def ask(sample, guide=MeanField(), *data):
+    """A program and its approximation, with one batch a client, ready for a question about the prior."""
+    model = observing(sample)
+    batches = {f"client {index}": as_batch((y,), f"client {index}") for index, y in enumerate(data or (Y,))}
+    first = next(iter(batches.values()))
+    sites = discover(model, first, "client 0")
+    approximating = approximation(guide, sites.shared, first)
+    return Program(model, sites, approximating.coordinates), approximating, batches, LIKE
+
+
+def prior_of(sample, guide=MeanField()):
+    return prior_posterior(*ask(sample, guide))
 
 
 def test_normal_and_log_normal():
@@ -50,7 +65,7 @@ def test_scales(scale):
 
 def test_full_covariance_priors():
     loc = torch.tensor([1.0, -2.0], dtype=F64)
-    prior = prior_of(lambda: pyro.sample("w", dist.MultivariateNormal(loc, COVARIANCE)).sum(), guide="full")
+    prior = prior_of(lambda: pyro.sample("w", dist.MultivariateNormal(loc, COVARIANCE)).sum(), guide=FullCovariance())
     standard = prior.family.standard(prior.natural)
     torch.testing.assert_close(standard["w.covariance_matrix"], COVARIANCE)
     torch.testing.assert_close(standard["w.loc"], loc)
@@ -61,7 +76,7 @@ def test_a_hierarchy_is_gaussian_over_both_sites():
         top = pyro.sample("top", dist.Normal(1.0, 2.0))
         return pyro.sample("low", dist.Normal(top, 0.5))
 
-    prior = prior_of(sample, guide="full")
+    prior = prior_of(sample, guide=FullCovariance())
     standard = prior.family.standard(prior.natural)
     expected = torch.tensor([[4.0, 4.0], [4.0, 4.25]], dtype=F64)
     torch.testing.assert_close(standard["top+low.covariance_matrix"], expected)
@@ -94,7 +109,7 @@ def test_the_prior_is_the_density_of_the_model():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-@pytest.mark.parametrize("guide", [None, "full"])
+@pytest.mark.parametrize("guide", [MeanField(), FullCovariance()], ids=["mean field", "full"])
 def test_other_priors_are_refused_by_name(distribution, kind, guide):
     def sample():
         fine = pyro.sample("fine", dist.Normal(0.0, 1.0))
@@ -205,27 +220,133 @@ def test_the_points_of_the_check_reach_far():
     assert DRAWS >= 8
 
 
-def outside(sample):
-    problem, _ = problem_of(observing(lambda: pyro.sample("loc", dist.Normal(0.0, 1.0))), Y)
-    program = problem.program._replace(model=observing(sample))
-    return find_prior(program, problem.approximation, {"a": problem.batch}, LIKE)
-
-
 def test_a_prior_outside_the_family_is_an_answer():
-    found = outside(lambda: pyro.sample("loc", dist.Laplace(0.0, 1.0)))
+    found = find_prior(*ask(lambda: pyro.sample("loc", dist.Laplace(0.0, 1.0))))
     assert isinstance(found, OutsideFamily)
     assert found.residual > 1e-3
     assert "'loc'" in found.message
-    assert isinstance(outside(lambda: pyro.sample("loc", dist.Normal(1.0, 2.0))), Posterior)
+    assert isinstance(find_prior(*ask(lambda: pyro.sample("loc", dist.Normal(1.0, 2.0)))), Posterior)
 
 
-def test_clients_share_a_prior_outside_the_family_too():
+@pytest.mark.parametrize("kind", [dist.Normal, dist.Laplace])
+def test_clients_share_a_prior_inside_the_family_and_outside(kind):
     def model(y):
-        loc = pyro.sample("loc", dist.Laplace(y.mean(), 1.0))
+        loc = pyro.sample("loc", kind(y.mean(), 1.0))
         pyro.sample("y", dist.Normal(loc, 1.0).expand([len(y)]).to_event(1), obs=y)
 
-    problem, _ = problem_of(observing(lambda: pyro.sample("loc", dist.Normal(0.0, 1.0))), Y)
-    program = problem.program._replace(model=model)
-    batches = {"first": problem.batch, "second": problem.batch._replace(args=(Y + 1,))}
-    with pytest.raises(ProgramError, match="the prior depends on the data: client 'second'"):
-        find_prior(program, problem.approximation, batches, LIKE)
+    program, approximating, batches, like = ask(lambda: pyro.sample("loc", kind(0.0, 1.0)), MeanField(), Y, Y + 1)
+    with pytest.raises(ProgramError, match="the prior depends on the data: client 'client 1'"):
+        find_prior(program._replace(model=model), approximating, batches, like)
+
+
+def conjugate():
+    sites = [
+        pyro.sample("weights", dist.MultivariateNormal(torch.ones(2, dtype=F64), COVARIANCE)),
+        pyro.sample("loc", dist.Normal(1.5, 0.1)),
+        pyro.sample("scale", dist.LogNormal(0.2, 0.3)),
+        pyro.sample("precision", dist.Gamma(2.0, 3.0)),
+        pyro.sample("wait", dist.Exponential(4.0)),
+        pyro.sample("chance", dist.Beta(torch.tensor([2.0, 0.5]), 3.0).to_event(1)),
+        pyro.sample("mixture", dist.Dirichlet(torch.tensor([1.0, 2.0, 0.5]))),
+        pyro.sample("switch", dist.Bernoulli(0.2)),
+    ]
+    with pyro.plate("groups", 2):
+        sites.append(pyro.sample("shares", dist.Dirichlet(torch.tensor([4.0, 2.0]))))
+        sites.append(pyro.sample("label", dist.Categorical(torch.tensor([0.2, 0.3, 0.5]))))
+    return sum(site.sum() for site in sites)
+
+
+def test_priors_in_their_own_families():
+    prior = prior_of(conjugate, PriorFamily())
+    members = dict(zip(prior.family.names, prior.family.members, strict=True))
+    assert members == {
+        "weights": FullGaussian(2),
+        "loc": DiagonalGaussian(1),
+        "scale": DiagonalGaussian(1),
+        "precision": Gamma(1),
+        "wait": Gamma(1),
+        "chance": Beta(2),
+        "mixture": Dirichlet(3),
+        "switch": Bernoulli(1),
+        "shares": Dirichlet(2, rows=2),
+        "label": Categorical(3, rows=2),
+    }
+    standard = prior.family.standard(prior.natural)
+    expected = {
+        "weights.covariance_matrix": COVARIANCE.tolist(),
+        "loc.loc": [1.5],
+        "scale.scale": [0.3],
+        "precision.concentration": [2.0],
+        "precision.rate": [3.0],
+        "wait.concentration": [1.0],
+        "wait.rate": [4.0],
+        "chance.concentration1": [2.0, 0.5],
+        "chance.concentration0": [3.0, 3.0],
+        "mixture.concentration": [[1.0, 2.0, 0.5]],
+        "switch.probs": [0.2],
+        "shares.concentration": [[4.0, 2.0], [4.0, 2.0]],
+        "label.probs": [[0.2, 0.3, 0.5]] * 2,
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(standard[name], torch.tensor(value, dtype=F64), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (lambda: pyro.sample("rate", dist.Gamma(pyro.sample("shape", dist.Gamma(2.0, 1.0)), 1.0)), "'shape' .Gamma."),
+        (lambda: pyro.sample("switch", dist.Bernoulli(pyro.sample("chance", dist.Beta(2.0, 1.0)))), "'chance' .Beta."),
+        (
+            lambda: pyro.sample("label", dist.Categorical(logits=torch.tensor([0.0, 0.0, -math.inf]))).double(),
+            "'label' .Categorical.",
+        ),
+    ],
+    ids=["gamma", "bernoulli", "impossible"],
+)
+def test_hierarchies_of_own_families_lie_outside(sample, message):
+    with pytest.raises(ProgramError, match=message):
+        prior_of(sample, PriorFamily())
+
+
+def test_factors_on_own_supports():
+    """The likelihood of counts is a Gamma factor, that of ones and zeros a Beta factor: improper with no data."""
+    counts = torch.tensor([3.0, 0.0, 2.0], dtype=F64)
+    found = recover_factor(Gamma(1), lambda rate: dist.Poisson(rate).log_prob(counts).sum(), LIKE)
+    assert found.exact
+    torch.testing.assert_close(found.natural, torch.tensor([5.0, -3.0], dtype=F64))
+    torch.testing.assert_close(found.constant, -torch.lgamma(counts + 1).sum())
+    outcomes = torch.tensor([1.0, 1.0, 0.0], dtype=F64)
+    found = recover_factor(Beta(1), lambda p: dist.Bernoulli(p).log_prob(outcomes).sum(), LIKE)
+    assert found.exact
+    torch.testing.assert_close(found.natural, torch.tensor([2.0, 1.0], dtype=F64))
+    probs = torch.tensor([[0.1, 0.9], [0.6, 0.4], [0.5, 0.5]], dtype=F64)
+    data = torch.tensor([0, 1, 1])
+    found = recover_factor(
+        Categorical(3), lambda k: dist.Categorical(probs[k.long()].expand(3, 2)).log_prob(data).sum(), LIKE
+    )
+    assert found.exact
+    log_likelihood = probs[:, data].log().sum(1)
+    torch.testing.assert_close(found.natural, log_likelihood[:2] - log_likelihood[2])
+    torch.testing.assert_close(found.constant, log_likelihood[2])
+    shares = dist.Dirichlet(torch.tensor([1.0, 2.0, 3.0], dtype=F64))
+    assert recover(Dirichlet(3), shares.log_prob, LIKE).exact
+    for family, factor in (
+        (Gamma(1), lambda rate: dist.LogNormal(LIKE, LIKE + 1).log_prob(rate).sum()),
+        (Beta(1), lambda p: dist.Binomial(3, p.square()).log_prob(LIKE + 2).sum()),
+        (Dirichlet(3), lambda x: shares.log_prob(x) + 1e-4 * x[0] * x[1]),
+        (Bernoulli(2), lambda x: 0.3 * x[0] - 1.2 * x[1] + 1e-4 * x[0] * x[1]),
+    ):
+        assert not recover_factor(family, factor, LIKE).exact
+
+
+@pytest.mark.parametrize("family", [Gamma(2), Beta(2), Dirichlet(3), Categorical(3, 2), Bernoulli(2)], ids=repr)
+def test_factors_on_own_supports_are_differentiable(family):
+    """∂η/∂scale of the factor scale · η·T(x) is η."""
+    natural = family.natural_from_free(0.5 * normal(family.num_free, seed=3))
+
+    def parameters(scale):
+        return factor_parameters(family, lambda x: scale * ((natural * family.statistics(x)).sum() + 2), LIKE)
+
+    slope, constant = torch.func.jacrev(parameters)(LIKE + 0.7)
+    torch.testing.assert_close(slope, natural)
+    assert constant.item() == pytest.approx(2.0)
