@@ -8,13 +8,31 @@ import torch
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
-from pvi.families import Coordinates, DiagonalGaussian, Family, FullGaussian, Product, site_coordinates
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Coordinates,
+    DiagonalGaussian,
+    Dirichlet,
+    Family,
+    FullGaussian,
+    Gamma,
+    Product,
+    SiteCoordinates,
+    own_coordinates,
+    site_coordinates,
+)
 from pvi.posterior import Posterior
 
-FAMILIES: dict[str, Callable[[int], Family]] = {"DiagonalGaussian": DiagonalGaussian, "FullGaussian": FullGaussian}
+FAMILIES: dict[str, Callable[..., Family]] = {
+    family.__name__: family
+    for family in (DiagonalGaussian, FullGaussian, Gamma, Beta, Dirichlet, Categorical, Bernoulli)
+}
+"""What can be saved: a member is the name of its class and its fields."""
 CONSTRAINTS = (
     "real", "positive", "nonnegative", "unit_interval", "real_vector", "simplex", "corr_cholesky", "lower_cholesky",
-    "positive_definite",
+    "positive_definite", "boolean",
 )  # fmt: skip
 BOUNDS = {
     "greater_than": ("lower_bound",),
@@ -22,6 +40,7 @@ BOUNDS = {
     "less_than": ("upper_bound",),
     "interval": ("lower_bound", "upper_bound"),
     "half_open_interval": ("lower_bound", "upper_bound"),
+    "integer_interval": ("lower_bound", "upper_bound"),
 }
 
 
@@ -33,13 +52,15 @@ def space_to_json(posterior: Posterior) -> dict[str, Any]:
     """The sites and families of a posterior: everything but its natural parameters."""
     sites = [
         {"name": site.name, "shape": list(site.shape), "support": constraint_to_json(site.support, site.name)}
+        | {"own": site.is_real}
         for site in posterior.coordinates.sites
     ]
-    family = posterior.family
-    members = [
-        {"name": name, "family": type(member).__name__, "size": member.size}
-        for name, member in zip(family.names, family.members, strict=True)
-    ]
+    members: list[dict[str, Any]] = []
+    for name, member in zip(posterior.family.names, posterior.family.members, strict=True):
+        kind = type(member).__name__
+        if FAMILIES.get(kind) is not type(member):
+            raise CheckpointError(f"site {name!r}: cannot save the family {kind}; there are {list(FAMILIES)}")
+        members.append({"name": name, "family": kind} | vars(member))
     return {"sites": sites, "members": members}
 
 
@@ -51,13 +72,20 @@ def space_from_json(description: dict[str, Any], folder: Path) -> tuple[Product,
         raise CheckpointError(f"{folder} needs the family {', '.join(map(repr, unknown))}, which this version lacks")
     family = Product(
         tuple(member["name"] for member in members),
-        tuple(FAMILIES[member["family"]](member["size"]) for member in members),
+        tuple(_member(member) for member in members),
     )
-    sites = (
-        site_coordinates(site["name"], tuple(site["shape"]), constraint_from_json(site["support"]))
-        for site in description["sites"]
-    )
-    return family, Coordinates(tuple(sites))
+    return family, Coordinates(tuple(_site(site) for site in description["sites"]))
+
+
+def _member(description: dict[str, Any]) -> Family:
+    fields = {name: value for name, value in description.items() if name not in ("name", "family")}
+    return FAMILIES[description["family"]](**fields)
+
+
+def _site(description: dict[str, Any]) -> SiteCoordinates:
+    # Results of earlier versions do not say it: all their sites were unconstrained.
+    make = own_coordinates if description.get("own", False) else site_coordinates
+    return make(description["name"], tuple(description["shape"]), constraint_from_json(description["support"]))
 
 
 def constraint_to_json(constraint: Constraint, site: str) -> dict[str, Any]:
@@ -71,7 +99,8 @@ def constraint_to_json(constraint: Constraint, site: str) -> dict[str, Any]:
     for name, bounds in BOUNDS.items():
         values = [torch.as_tensor(getattr(constraint, bound)) for bound in bounds if hasattr(constraint, bound)]
         if type(constraint) is getattr(constraints, name) and all(value.numel() == 1 for value in values):
-            return {"name": name} | {bound: float(getattr(constraint, bound)) for bound in bounds}
+            number = int if name == "integer_interval" else float
+            return {"name": name} | {bound: number(getattr(constraint, bound)) for bound in bounds}
     raise CheckpointError(f"site {site!r}: cannot save its support {constraint}")
 
 

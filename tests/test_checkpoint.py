@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pyro
 import pyro.distributions as dist
@@ -13,6 +14,20 @@ from toy_programs import F64, normal
 
 import pvi
 from pvi.checkpoint import CheckpointError, load
+from pvi.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Coordinates,
+    DiagonalGaussian,
+    Dirichlet,
+    FullGaussian,
+    Gamma,
+    Product,
+    own_coordinates,
+    site_coordinates,
+)
+from pvi.posterior import Posterior
 from pvi.solvers import SVI
 from pvi.spaces import constraint_from_json, constraint_to_json
 
@@ -134,10 +149,59 @@ def test_other_formats_are_refused(result, tmp_path):
 
 def test_a_family_of_a_newer_version_is_refused(result, tmp_path):
     result.save(tmp_path)
-    text = (tmp_path / "result.json").read_text().replace("DiagonalGaussian", "Gamma")
+    text = (tmp_path / "result.json").read_text().replace("DiagonalGaussian", "Wishart")
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(CheckpointError, match="family 'Gamma'"):
+    with pytest.raises(CheckpointError, match="family 'Wishart'"):
         load(tmp_path)
+
+
+def test_families_on_their_own_supports(result, tmp_path):
+    sites = {
+        "weights": (site_coordinates("weights", (2,), constraints.real), FullGaussian(2)),
+        "rate": (own_coordinates("rate", (2,), constraints.positive), Gamma(2)),
+        "log rate": (site_coordinates("log rate", (), constraints.positive), DiagonalGaussian(1)),
+        "chance": (own_coordinates("chance", (), constraints.unit_interval), Beta(1)),
+        "shares": (own_coordinates("shares", (2, 3), constraints.simplex), Dirichlet(3, rows=2)),
+        "switch": (own_coordinates("switch", (), constraints.boolean), Bernoulli(1)),
+        "label": (own_coordinates("label", (2,), constraints.integer_interval(0, 3)), Categorical(4, rows=2)),
+    }
+    family = Product(tuple(sites), tuple(member for _, member in sites.values()))
+    natural = family.natural_from_free(0.3 * normal(family.num_free, seed=4))
+    posterior = Posterior(family, natural, Coordinates(tuple(site for site, _ in sites.values())))
+    replace(result, posterior=posterior, prior=posterior, factors={}).save(tmp_path)
+    again = load(tmp_path).posterior
+    assert torch.equal(again.natural, natural)
+    assert again.family == family
+    for one, other in zip(posterior.coordinates.sites, again.coordinates.sites, strict=True):
+        assert (one.name, one.shape, one.is_real, one.is_integer) == (
+            other.name, other.shape, other.is_real, other.is_integer,
+        )  # fmt: skip
+    draws = posterior.sample(4, torch.Generator().manual_seed(0))
+    for name, value in again.sample(4, torch.Generator().manual_seed(0)).items():
+        assert torch.equal(value, draws[name])
+        assert value.dtype == draws[name].dtype
+    assert torch.equal(again.log_prob(draws), posterior.log_prob(draws))
+
+
+def test_results_that_say_nothing_of_coordinates_are_unconstrained(result, tmp_path):
+    """As the first version wrote them."""
+    result.save(tmp_path)
+    description = json.loads((tmp_path / "result.json").read_text())
+    for site in description["sites"]:
+        del site["own"]
+    (tmp_path / "result.json").write_text(json.dumps(description))
+    assert_same(result, load(tmp_path))
+
+
+def test_a_family_that_cannot_be_saved_is_named(result, tmp_path):
+    class Mine(DiagonalGaussian):
+        """A family from elsewhere."""
+
+    family = Product(("weights",), (Mine(2),))
+    coordinates = Coordinates((site_coordinates("weights", (2,), constraints.real),))
+    posterior = Posterior(family, family.natural_from_free(torch.zeros(4)), coordinates)
+    with pytest.raises(CheckpointError, match="site 'weights': cannot save the family Mine; there are"):
+        replace(result, posterior=posterior, prior=posterior).save(tmp_path)
 
 
 SUPPORTS = [
@@ -164,6 +228,10 @@ SUPPORTS = [
     dist.LKJCholesky(3).support,
     dist.Pareto(2.0, 1.0).support,
     dist.Beta(torch.ones(3), 1.0).to_event(1).support,
+    dist.Gamma(1.0, 1.0).support,
+    dist.Bernoulli(0.5).support,
+    dist.Categorical(torch.ones(4)).to_event(0).support,
+    dist.Categorical(torch.ones(2, 4)).to_event(1).support,
 ]
 
 
