@@ -72,8 +72,11 @@ def inner_products(past: Sequence[Visit], family: Family, natural: Tensor) -> Te
 def coefficients(products: Tensor) -> Tensor:
     """The α ``[k]`` with Σ α = 1 that make αᵀ G α smallest, from the sum G ``[k, k]`` of all clients' products."""
     matrix = products.to(torch.float64)
+    still = (matrix.diagonal() < torch.finfo(torch.float64).tiny).nonzero()
+    if len(still):  # a round that changed nothing is a fixed point
+        return torch.zeros_like(products[0]).index_fill(0, still[-1], 1.0)
     # Scaled, so that rounds of very different lengths can be told apart.
-    scale = matrix.diagonal().clamp(min=torch.finfo(torch.float64).tiny).rsqrt()
+    scale = matrix.diagonal().rsqrt()
     size = len(matrix)
     scaled = scale[:, None] * matrix * scale + RIDGE * torch.eye(size, dtype=matrix.dtype, device=matrix.device)
     found = torch.linalg.lstsq(scaled, scale[:, None], driver="gelsd" if matrix.device.type == "cpu" else None)
