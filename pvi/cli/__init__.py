@@ -2,7 +2,7 @@
 
 import typer
 
-from pvi.cli import demo, fit, models, predict
+from pvi.cli import algorithms, demo, fit, models, predict
 
 app = typer.Typer(
     help="Federated Bayesian inference: data stay with their clients, the answer is the posterior that pooling all "
@@ -15,4 +15,5 @@ app = typer.Typer(
 app.command()(fit.fit)
 app.command()(predict.predict)
 app.command()(models.models)
+app.command()(algorithms.algorithms)
 app.command()(demo.demo)

@@ -1,0 +1,109 @@
+"""``pvi algorithms``: which algorithms there are, and which parts each of them names."""
+
+import inspect
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pvi.algorithms import ALGORITHMS, Algorithm
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm. ``alpha``: the divergence that a local solver minimises, 0 the variational one.
+
+    ``fixed``: schedule and damping are part of the algorithm, else defaults; ``max_rounds`` bounds its rounds.
+    ``summary`` is the first line of the module, which may hold several algorithms; ``what`` the algorithm's own.
+    """
+
+    name: str
+    solver: str
+    cavity_rule: str
+    aggregator: str
+    schedule: str
+    damping: float
+    rounds: int
+    max_rounds: int | None
+    fixed: bool
+    pooled: bool
+    alpha: float
+    summary: str
+    what: str
+
+
+def algorithms(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON: a list of objects.")] = False,
+) -> None:
+    """List the algorithms and their parts."""
+    rows = [row(name) for name in ALGORITHMS]
+    if as_json:
+        typer.echo(json.dumps([vars(one) for one in rows], indent=1))
+        return
+    console = Console()
+    console.print(parts_table(rows))
+    console.print(
+        "In brackets: defaults, which --schedule, --damping, --rounds and --alpha change; the rest is part of the "
+        "algorithm. Solver α: one that minimises the alpha divergence in place of the variational one.\n",
+        highlight=False,
+        markup=False,
+    )
+    what = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    what.add_column("algorithm", style="bold", no_wrap=True)
+    what.add_column("what it is")
+    for one in rows:
+        alone = sum(other.summary == one.summary for other in rows) == 1
+        what.add_row(one.name, escape(one.summary if alone else f"{one.what}. {one.summary}"))
+    console.print(what)
+    console.print("Choose with pvi fit --algorithm NAME.", highlight=False, markup=False)
+
+
+def row(name: str) -> Row:
+    """An algorithm's parts as its record has them, and the first lines of its documentation."""
+    build = ALGORITHMS[name]
+    found: Algorithm = build()
+    module = inspect.getmodule(build)
+    return Row(
+        name=found.name,
+        solver="any" if found.alpha == 0 else "alpha divergence",
+        cavity_rule=_spoken(found.cavity),
+        aggregator=_spoken(found.aggregate),
+        schedule=found.schedule.name,
+        damping=found.damping,
+        rounds=found.rounds,
+        max_rounds=found.max_rounds,
+        fixed=found.fixed,
+        pooled=found.pooled,
+        alpha=found.alpha,
+        summary=_first_line(module),
+        what=re.split(r"[;.]( |$)", _first_line(build))[0],
+    )
+
+
+def parts_table(rows: list[Row]) -> Table:
+    """The parts, an algorithm a line."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("algorithm", style="bold", no_wrap=True)
+    for name in ("solver", "cavity rule", "aggregator", "schedule", "damping", "rounds"):
+        shown.add_column(name, no_wrap=name != "cavity rule")
+    for one in rows:
+        solver = "any" if one.alpha == 0 else f"α ({one.alpha:g})"
+        schedule, damping = (part if one.fixed else f"({part})" for part in (one.schedule, f"{one.damping:g}"))
+        rounds = f"{one.max_rounds}" if one.max_rounds is not None else f"({one.rounds})"
+        shown.add_row(one.name, solver, one.cavity_rule, one.aggregator, schedule, damping, rounds)
+    return shown
+
+
+def _spoken(part: object) -> str:
+    name: str = getattr(part, "__name__", type(part).__name__)
+    return name.replace("_", " ")
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").split("\n")[0].replace("``", "")
