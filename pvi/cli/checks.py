@@ -2,21 +2,19 @@
 
 import inspect
 
-from pvi.algorithms import resolve_algorithm
+from pvi.cli import parts
 from pvi.cli.options import FitOptions
 from pvi.data import Schema
 from pvi.data.aggregation import Choices
 from pvi.programs.names import resolve_model
-from pvi.schedules import resolve_schedule
+from pvi.start import resolve_parts
 
 GUIDES = ("mean-field", "full")
 
 
 def check(options: FitOptions) -> None:
     """Raise ``ValueError`` for names that there are not and numbers out of range; no file is read but the model's."""
-    if not isinstance(options.damping, int | float) or not 0 < options.damping <= 1:
-        raise ValueError(f"damping must lie in (0, 1], got {options.damping!r}; 1 is undamped")
-    if not isinstance(options.rounds, int) or options.rounds < 1:
+    if options.rounds is not None and (not isinstance(options.rounds, int) or options.rounds < 1):
         raise ValueError(f"rounds must be a whole number, at least 1, got {options.rounds!r}")
     if not isinstance(options.holdout, int | float) or not 0 <= options.holdout < 1:
         raise ValueError(f"holdout must be at least 0 and below 1, not {options.holdout!r}")
@@ -26,8 +24,11 @@ def check(options: FitOptions) -> None:
         raise ValueError(f"unknown guide {options.guide!r}; there are {', '.join(GUIDES)}")
     if options.task not in (None, "binary", "numeric"):
         raise ValueError(f"task is binary or numeric, not {options.task!r}")
-    resolve_algorithm(options.algorithm)
-    resolve_schedule(options.schedule)
+    resolve_parts(
+        parts.algorithm(options), parts.schedule(options), parts.damping(options), parts.rounds(options)
+    )  # fmt: skip
+    parts.acceleration(options)
+    parts.learn(options)
     Choices(
         missing=options.missing,  # type: ignore[arg-type]
         standardise=options.standardise,  # type: ignore[arg-type]

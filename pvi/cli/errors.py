@@ -7,6 +7,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from pvi.cli.options import FitOptions
+from pvi.programs.errors import ProgramError
+
 
 @contextmanager
 def explained(debug: bool) -> Iterator[None]:
@@ -23,6 +26,17 @@ def explained(debug: bool) -> Iterator[None]:
         # On a terminal lines wrap at words; in a log one error stays one line.
         console.print(Text(f"Error: {message(error)}", style="red"), soft_wrap=not console.is_terminal)
         raise typer.Exit(2) from error
+
+
+@contextmanager
+def learning_explained(options: FitOptions) -> Iterator[None]:
+    """Add how the command line says it to the error on hyperparameters that nothing is said of."""
+    try:
+        yield
+    except ProgramError as error:
+        if not options.learn and "pyro.param" in str(error):
+            error.add_note("here: --learn all, --learn NAME, or --learn none")
+        raise
 
 
 def message(error: Exception) -> str:

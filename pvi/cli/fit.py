@@ -7,14 +7,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from pvi.cli.checks import GUIDES
 from pvi.cli.errors import explained
-from pvi.cli.options import FitOptions, digests, model_changed, options_from, read_config, split
+from pvi.cli.options import FitOptions, digests, model_changed, number, options_from, read_config, split
+from pvi.cli.parts import NAMED, SUBSET
 from pvi.cli.pipeline import run_fit
+from pvi.solvers import SOLVERS
 
 TABLE, MODEL, ALGORITHM, RUN = "Tables", "Model", "Algorithm", "Run"
 INTERRUPTED = 130
 Texts = list[str] | None
-LISTS = ("names", "na", "numeric", "categorical", "boolean", "drop")
+LISTS = ("names", "na", "numeric", "categorical", "boolean", "drop", "latency", "learn")
 
 
 def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
@@ -52,13 +55,38 @@ def fit(
         str, _option(MODEL, "A name from `pvi models`, package.module:attribute, or file.py:attribute.")
     ] = "logistic_regression",
     argument: Annotated[Texts, _option(MODEL, "An argument of the model, such as prior_scale=2; repeat.")] = None,
-    guide: Annotated[str, _option(MODEL, "The posterior's form: mean-field, or full (covariance).")] = "mean-field",
-    algorithm: Annotated[str, _option(ALGORITHM, "The federated algorithm.")] = "pvi",
-    schedule: Annotated[str, _option(ALGORITHM, "synchronous (all clients at once) or sequential.")] = "synchronous",
-    damping: Annotated[float, _option(ALGORITHM, "Size of a step in (0, 1]; 1 is undamped.")] = 0.2,
-    rounds: Annotated[int, _option(ALGORITHM, "Rounds; sequential: passes over all clients.")] = 20,
+    guide: Annotated[
+        str, _option(MODEL, f"The posterior's form: {', '.join(GUIDES)} (full: with its covariance).")
+    ] = "mean-field",
+    learn: Annotated[
+        Texts, _option(MODEL, "Hyperparameters (pyro.param) to learn: names, all, or none; repeat.")
+    ] = None,
+    algorithm: Annotated[str, _option(ALGORITHM, "A name from `pvi algorithms`.")] = "pvi",
+    alpha: Annotated[float | None, _option(ALGORITHM, "Power of power-ep and stochastic-ep in (0, 1].")] = None,
+    schedule: Annotated[
+        str | None, _option(ALGORITHM, f"{', '.join(NAMED)}; default by the algorithm (pvi: synchronous).")
+    ] = None,
+    subset_size: Annotated[int | None, _option(ALGORITHM, f"Clients in a round of {SUBSET}.")] = None,
+    latency: Annotated[
+        Texts,
+        _option(ALGORITHM, "Simulated seconds of each client's answers: 1,1,10 in their order, or north=1,south=10."),
+    ] = None,
+    damping: Annotated[
+        str | None,
+        _option(
+            ALGORITHM,
+            "Size of a step in (0, 1], 1 is undamped; auto searches; decay:0.5:0.1 starts at 0.5 and shrinks as "
+            "1 / (1 + 0.1 round); default by the algorithm (pvi: 0.2).",
+        ),
+    ] = None,
+    acceleration: Annotated[str | None, _option(ALGORITHM, "anderson: mixes the last synchronous rounds.")] = None,
+    memory: Annotated[int | None, _option(ALGORITHM, "Earlier rounds that anderson mixes in; default 5.")] = None,
+    rounds: Annotated[
+        int | None,
+        _option(ALGORITHM, "Rounds; sequential: passes over all clients; default by the algorithm (pvi: 20)."),
+    ] = None,
     solver: Annotated[
-        str | None, _option(ALGORITHM, "Local solver: newton, svi or pyro-svi; default by the model.")
+        str | None, _option(ALGORITHM, f"Local solver: {', '.join(SOLVERS)}; default by the model.")
     ] = None,
     seed: Annotated[int, _option(RUN, "Fixes the held-out rows and every random draw.")] = 0,
     device: Annotated[str, _option(RUN, "cpu, cuda, cuda:0, ...")] = "cpu",
@@ -99,6 +127,8 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
         values["separator"] = "\t"
     if "argument" in values:
         values["argument"] = tuple(values["argument"])
+    if "damping" in values:
+        values["damping"] = number(values["damping"])
     if config is None:
         if not values.get("files"):
             raise ValueError("no files: name one table for each client, or repeat a run with --config run/config.json")

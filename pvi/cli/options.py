@@ -14,11 +14,16 @@ from pvi.programs.names import resolve_model
 from pvi.solvers import Solver, resolve_solver
 
 FORMAT = 1
+BINARY = ("logistic_regression", "mixed_logistic_regression")
+"""Bundled models of a target that is 0 or 1."""
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The options of ``pvi fit`` but for where the output goes; names are those of the command line."""
+    """The options of ``pvi fit`` but for where the output goes; names are those of the command line.
+
+    ``None`` for schedule, damping and rounds means the algorithm's own. :mod:`pvi.cli.parts` makes objects of them.
+    """
 
     files: tuple[str, ...]
     target: str
@@ -41,9 +46,15 @@ class FitOptions:
     argument: tuple[str, ...] = ()
     guide: str = "mean-field"
     algorithm: str = "pvi"
-    schedule: str = "synchronous"
-    damping: float = 0.2
-    rounds: int = 20
+    alpha: float | None = None
+    schedule: str | None = None
+    subset_size: int | None = None
+    latency: tuple[str, ...] = ()
+    damping: float | str | None = None
+    acceleration: str | None = None
+    memory: int | None = None
+    learn: tuple[str, ...] = ()
+    rounds: int | None = None
     seed: int = 0
     device: str = "cpu"
     solver: str | None = None
@@ -51,10 +62,10 @@ class FitOptions:
 
     @property
     def table_task(self) -> str:
-        """``binary`` where asked for, where a positive value is named, and for logistic regression."""
+        """``binary`` where asked for, where a positive value is named, and for logistic regressions."""
         if self.task is not None:
             return self.task
-        return "binary" if self.positive is not None or self.model == "logistic_regression" else "numeric"
+        return "binary" if self.positive is not None or self.model in BINARY else "numeric"
 
     def local_solver(self) -> Solver | None:
         """The solver by name, None for the default; raises ``ValueError``."""
@@ -70,16 +81,23 @@ class FitOptions:
                 raise ValueError(f"--argument {text!r}: write name=value, for example prior_scale=2")
             if name not in known:
                 raise ValueError(f"--argument {text!r}: model {self.model!r} takes {', '.join(known)}")
-            try:
-                found[name] = float(value)
-            except ValueError as error:
-                raise ValueError(f"--argument {text!r}: the value must be a number") from error
+            found[name] = None if value == "none" else number(value)
+            if isinstance(found[name], str):
+                raise ValueError(f"--argument {text!r}: the value must be a number, or none")
         return found
 
 
 def split(texts: Sequence[str] | None) -> tuple[str, ...]:
     """Options that may be repeated and hold commas: ``--na '?' --na ',NA'`` gives "?", "", "NA"."""
     return tuple(part.strip() for text in texts or () for part in text.split(","))
+
+
+def number(text: str) -> float | str:
+    """The number that a text writes, else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def config(options: FitOptions, schema: Mapping[str, Any], files: Mapping[str, str], **more: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from pvi.cli.summary import hyperparameter_frame
 from pvi.diagnostics import convergence, forest, to_netcdf
 from pvi.programs.batch import Batch
 from pvi.report import coefficient_table, history_frame
@@ -15,15 +16,17 @@ from pvi.result import Result
 
 CONFIG = "config.json"
 NETCDF = "posterior.nc"
+HELDOUT, HYPERPARAMETERS = "heldout.csv", "hyperparameters.csv"
 WRITTEN = {
     CONFIG: "All options, versions and the tables' schema; pvi fit --config repeats the run.",
     "posterior.safetensors": "Posterior and prior.",
-    "factors.safetensors": "The clients' factors.",
+    "factors.safetensors": "What the clients hold: factors and private latents.",
     "result.json": "Sites, settings, rounds; pvi.load(folder) reads these three.",
     NETCDF: "Draws for ArviZ.",
     "summary.csv": "The coefficient table.",
     "history.csv": "Every round.",
-    "heldout.csv": "Held-out metrics by client.",
+    HELDOUT: "Held-out metrics by client.",
+    HYPERPARAMETERS: "The hyperparameters, learned or as given.",
     "forest.png": "Coefficients with 95 % intervals.",
     "convergence.png": "ELBO by communications.",
 }
@@ -59,16 +62,21 @@ def write(
     metrics: pd.DataFrame | None,
     rows: bool,
 ) -> None:
-    """All files of a run. ``heldout`` is the log density a row after each round; ``rows``: also the clients' rows."""
+    """All files of a run, tables without content left out.
+
+    ``heldout`` is the log density a row after each round; ``rows``: also the clients' rows.
+    """
     result.save(folder)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     coefficient_table(result).to_csv(folder / "summary.csv", index=False)
     history = history_frame(result)
     if metrics is not None:
         history.insert(2, "heldout_log_density", pd.Series(heldout))
-        metrics.to_csv(folder / "heldout.csv")
-    else:
-        (folder / "heldout.csv").unlink(missing_ok=True)
+    for name, table, index in ((HELDOUT, metrics, True), (HYPERPARAMETERS, hyperparameter_frame(result), False)):
+        if table is None or table.empty:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            table.to_csv(folder / name, index=index)
     history.to_csv(folder / "history.csv", index=False)
     forest(result, folder / "forest.png")
     convergence(result, folder / "convergence.png", heldout if metrics is not None else None)

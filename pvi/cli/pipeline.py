@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from pvi import run
-from pvi.cli import live, output
+from pvi.cli import live, output, parts
 from pvi.cli.checks import check, check_columns
+from pvi.cli.errors import learning_explained
 from pvi.cli.options import FitOptions, config, digests, model_digest
+from pvi.cli.summary import hyperparameter_frame, hyperparameter_table, private_table, remarks
 from pvi.cli.words import doubts, explanations, noise_note
 from pvi.data import Tables, describe, read_tables
 from pvi.programs.batch import Batch
@@ -58,32 +60,38 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
     """All rounds, or as many as there were before Ctrl-C. Raises ``KeyboardInterrupt`` where there were none."""
     torch.set_num_threads(options.threads)
     arguments = options.model_arguments()
-    plan, state = run.start(
-        options.model,
-        with_arguments(tables.training, arguments),
-        options.guide,
-        options.algorithm,
-        options.schedule,
-        options.damping,
-        options.rounds,
-        options.local_solver(),
-        "loop",
-        options.seed,
-        _device(options.device),
-        None,
-    )
+    rounds = parts.rounds(options)
+    with learning_explained(options):
+        plan, state = run.start(
+            options.model,
+            with_arguments(tables.training, arguments),
+            options.guide,
+            parts.algorithm(options),
+            parts.schedule(options),
+            parts.damping(options),
+            rounds,
+            options.local_solver(),
+            "loop",
+            options.seed,
+            _device(options.device),
+            None,
+            acceleration=parts.acceleration(options),
+            learn=parts.learn(options),
+        )
     holdout = with_arguments(tables.holdout, arguments)
     # As many as for the table at the end, so that the last round's number is the table's.
     draws = output.draws_for(holdout)
     heldout: list[float] = []
     interrupted = False
     try:
-        with live.shown(console, options.rounds) as show:
-            for _ in range(options.rounds):
+        with live.shown(console, rounds, options) as show:
+            for _ in range(rounds):
                 state = run.play_round(plan, state)
+                run.warn_of_divergence(state)
                 so_far = run.finish(plan, state, tables.columns)
                 heldout.append(heldout_log_density(so_far, holdout, draws))
                 show(state.history[-1], heldout[-1])
+            run.warn_of_rejections(state)
     except KeyboardInterrupt:
         if not state.history:
             raise
@@ -156,6 +164,14 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
     console.print(render_coefficients(coefficient_table(result), width=console.width))
     for sentence in explanations(options):
         console.print(sentence, highlight=False, markup=False)
+    hyperparameters = hyperparameter_frame(result)
+    private, about_private = private_table(result)
+    for table in (None if hyperparameters.empty else hyperparameter_table(hyperparameters), private):
+        if table is not None:
+            console.print()
+            console.print(table)
+    if about_private:
+        console.print(about_private, highlight=False, markup=False)
     metrics = None
     holdout = with_arguments(tables.holdout, options.model_arguments())
     if holdout:
@@ -163,7 +179,10 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
         console.print()
         console.print(render_metrics(metrics))
     rounds = result.history
-    console.print(f"ELBO {result.elbo:.3f} nats after {len(rounds)} rounds.", highlight=False)
+    plural = "round" if len(rounds) == 1 else "rounds"
+    console.print(f"ELBO {result.elbo:.3f} nats after {len(rounds)} {plural}.", highlight=False)
+    for sentence in remarks(options, rounds):
+        console.print(sentence, highlight=False, markup=False)
     for doubt in doubts(options, rounds, played.interrupted):
         console.print(doubt, style="yellow", highlight=False, markup=False)
     return metrics

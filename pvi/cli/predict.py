@@ -28,6 +28,9 @@ def predict(
     ] = None,
     draws: Annotated[int, typer.Option(help="Posterior draws.", min=2)] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    client: Annotated[
+        str | None, typer.Option(help="Whose rows these are, for models with private latents; else a new client's.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="The model, where it is no longer found under its name.")] = None,
     allow_unseen: Annotated[
         bool, typer.Option("--allow-unseen", help="Accept categories and gaps that training did not have.")
@@ -59,7 +62,9 @@ def predict(
         # Same draws for each part of a long table, so the parts fit together.
         parts = x.split(max(1, MOST_NUMBERS // draws))
         site = result.observed[0]
-        means = [result.mean_draws(part, num_samples=draws, seed=seed, **arguments)[site] for part in parts]
+        means = [
+            result.mean_draws(part, num_samples=draws, seed=seed, client=client, **arguments)[site] for part in parts
+        ]
         table = pd.concat([prediction_table(mean.double().cpu(), name) for mean in means])
         table.insert(0, "row", range(1, len(table) + 1))
         if y is not None:
@@ -73,7 +78,9 @@ def predict(
             messages.print(f"{len(table)} rows written to {out}", highlight=False, markup=False)
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
-        if y is not None:
+        if y is not None and client is not None:
+            messages.print("(no metrics: they are for clients never seen)", style="dim", highlight=False)
+        elif y is not None:
             rows = {file.name: Batch((x, y), arguments)}
             metrics = heldout_metrics(result, rows, min(draws, draws_for(rows)), seed)
             messages.print(render_metrics(metrics.head(1), "Against the target in the file"))

@@ -4,10 +4,12 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 
+from pvi.cli import parts
 from pvi.cli.options import FitOptions
 from pvi.data import Tables
-from pvi.history import Round
+from pvi.history import Round, falling
 from pvi.programs.names import resolve_model
+from pvi.schedules import rounds_limit
 
 SETTLED = 0.05
 """A rise of the ELBO in the last round, nats, below which a run counts as settled."""
@@ -37,28 +39,48 @@ def explanations(options: FitOptions) -> list[str]:
 def doubts(options: FitOptions, rounds: Sequence[Round], interrupted: bool) -> Iterator[str]:
     """What the rounds say against the result."""
     if interrupted:
-        yield f"Stopped by you: {len(rounds)} of {options.rounds} rounds were played, and are what is written."
+        asked = parts.rounds(options)
+        yield f"Stopped by you: {len(rounds)} of {asked} rounds were played, and are what is written."
+    diverging = falling(rounds)
+    if diverging:
+        yield f"{diverging[0].upper()}{diverging[1:]}."
+    elif not _ends_by_itself(options, rounds):
+        yield from _unsettled(options, rounds, interrupted)
+    rejected = sum(len(record.rejected) for record in rounds)
+    shortened = sum(record.step_fraction < 1 for record in rounds)
+    if rejected or shortened:
+        yield f"{rejected} updates were rejected and {shortened} rounds' steps shortened."
+
+
+def _ends_by_itself(options: FitOptions, rounds: Sequence[Round]) -> bool:
+    """Whether there is nothing to converge to: the rounds are limited, or one solve on all rows has converged."""
+    algorithm = parts.algorithm(options)
+    order = parts.schedule(options) or algorithm.schedule
+    solved = algorithm.pooled and len(rounds) == 1 and not rounds[-1].unconverged
+    return solved or algorithm.max_rounds is not None or rounds_limit(order) is not None
+
+
+def _unsettled(options: FitOptions, rounds: Sequence[Round], interrupted: bool) -> Iterator[str]:
     last = rounds[-1]
     rise = last.elbo - rounds[-2].elbo if len(rounds) > 1 else 0.0
     changed = abs(rise) > SETTLED + 3 * last.elbo_standard_error
     fell = changed and rise < 0
+    fixed = parts.algorithm(options).fixed
     if last.max_shift > STILL:
         noise = " (in part Monte Carlo noise)" if last.elbo_standard_error else ""
-        most = options.schedule == "sequential" and options.damping == 1
+        most = fixed or (options.schedule == "sequential" and options.damping == 1)
         advice = "use more rounds" if most else "use more rounds, or --schedule sequential --damping 1"
-        if fell:
+        if fell and not fixed:
             advice = "use a smaller --damping"
         yield (
             f"Not converged yet: in the last round a coefficient still moved by {last.max_shift:.2g} posterior "
             f"standard deviations{noise}; {advice}."
         )
     if changed and not interrupted:
-        more = "try a smaller --damping" if fell else "more rounds (--rounds) would bring it closer"
+        more = "more rounds (--rounds) would bring it closer"
+        if fell:
+            more = "its damping is part of the algorithm" if fixed else "try a smaller --damping, or --damping auto"
         yield f"The ELBO still changed by {rise:+.2g} nats in the last round: {more}."
-    rejected = sum(len(record.rejected) for record in rounds)
-    shortened = sum(record.step_fraction < 1 for record in rounds)
-    if rejected or shortened:
-        yield f"{rejected} updates were rejected and {shortened} rounds' steps shortened."
 
 
 def noise_note(options: FitOptions, tables: Tables) -> str:

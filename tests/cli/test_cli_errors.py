@@ -23,6 +23,35 @@ from pvi.cli.options import FitOptions, split
         (("--schedule", "random"), "unknown schedule"),
         (("--algorithm", "magic"), "unknown algorithm"),
         (("--solver", "adam"), "unknown solver"),
+        (("--alpha", "0.5"), "--alpha is for --algorithm power-ep or stochastic-ep, not for 'pvi'"),
+        (("--algorithm", "power-ep", "--alpha", "0"), "alpha must lie in (0, 1]"),
+        (("--algorithm", "vcl"), "damping (1.0), got 0.5; leave damping out"),
+        (("--algorithm", "bcm-same", "--damping", "1"), "rounds=3: algorithm 'bcm-same' with schedule 'synchronous'"),
+        (("--algorithm", "bcm-same", "--damping", "1", "--schedule", "sequential"), "defined by its schedule"),
+        (("--schedule", "single-pass"), "makes at most 1"),
+        (("--schedule", "random-subset"), "needs --subset-size"),
+        (("--schedule", "random-subset", "--subset-size", "3"), "a random subset of 3 clients: there are only 2"),
+        (("--schedule", "random-subset", "--subset-size", "0"), "size must be a whole number of clients, at least 1"),
+        (("--subset-size", "1"), "--subset-size is for --schedule random-subset"),
+        (("--latency", "1,2"), "name the --schedule"),
+        (("--schedule", "asynchronous", "--latency", "1,2,3"), "3 numbers for 2 clients"),
+        (("--schedule", "asynchronous", "--latency", "1,fast"), "write 1,1,10 or north=1,south=10"),
+        (("--schedule", "asynchronous", "--latency", "north=1,2"), "name every client once"),
+        (("--schedule", "asynchronous", "--latency", "north=1,north=2"), "name every client once"),
+        (("--schedule", "asynchronous", "--latency", "north=1"), "none for clients ['south']"),
+        (("--schedule", "asynchronous", "--latency", "1,0"), "must be positive and finite"),
+        (("--damping", "always"), "auto, or decay:INITIAL:RATE:POWER"),
+        (("--damping", "auto:0.5"), "auto, or decay:INITIAL:RATE:POWER"),
+        (("--damping", "decay"), "auto, or decay:INITIAL:RATE:POWER"),
+        (("--damping", "decay:2"), "initial must lie in (0, 1]"),
+        (("--damping", "decay:0.5:-1"), "rate and power must be positive"),
+        (("--damping", "decay:0.5:fast"), "could not convert"),
+        (("--acceleration", "nesterov"), "unknown acceleration"),
+        (("--acceleration", "anderson", "--memory", "0"), "memory must be a whole number, at least 1"),
+        (("--acceleration", "anderson", "--schedule", "sequential"), "needs a synchronous schedule"),
+        (("--memory", "3"), "--memory is for --acceleration anderson"),
+        (("--learn", "all,scale"), "all and none stand alone"),
+        (("--learn", "scale"), "the model's hyperparameters (pyro.param) are none"),
         (("--device", "gpu"), "cannot be used here"),
         (("--device", "meta"), "cannot be used here"),
         (("--missing", "guess"), "missing is one of"),
@@ -49,7 +78,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(hospitals, tmp_path, call, option
 @pytest.mark.parametrize(
     "wrong",
     ["damping=0", "rounds=0", "schedule=random", "guide=none", "solver=adam", "algorithm=magic", "model=logistic",
-     "holdout=-0.1", "seed=-1", "missing=guess", "task=guess"],
+     "holdout=-0.1", "seed=-1", "missing=guess", "task=guess", "alpha=1", "subset-size=1", "latency=1", "memory=1",
+     "acceleration=none", "damping=auto:1", "learn=all,none"],
 )  # fmt: skip
 def test_options_are_checked_before_tables_are_read(tmp_path, call, wrong):
     option, value = wrong.split("=")
@@ -125,7 +155,7 @@ def test_separable_outcomes(tmp_path, call):
     assert outcome.exit_code == 0, outcome.output
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "models", "demo"])
+@pytest.mark.parametrize("command", ["fit", "predict", "models", "algorithms", "demo"])
 def test_help(call, command):
     outcome = call(command, "--help")
     assert outcome.exit_code == 0
@@ -138,7 +168,7 @@ def test_help_names_every_option(call, monkeypatch):
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
     said = call("fit", "--help").output
     for field in FitOptions.__dataclass_fields__:
-        assert field == "files" or f"--{field}" in said
+        assert field == "files" or f"--{field.replace('_', '-')}" in said
 
 
 def test_models(call):

@@ -1,0 +1,95 @@
+"""What options become: algorithms, schedules, damping, acceleration; what is left out is the algorithm's own."""
+
+import pytest
+
+import pvi
+from pvi.algorithms import ALGORITHMS
+from pvi.cli import parts
+from pvi.cli.checks import check
+from pvi.cli.fit import _options
+from pvi.cli.options import FitOptions
+from pvi.schedules import SCHEDULES, Asynchronous, RandomSubset, Sequential, SinglePass, Synchronous
+
+
+def options(**more: object) -> FitOptions:
+    return FitOptions(files=("a.csv",), target="died", **more)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_is_left_out_is_the_algorithms_own(name):
+    given = options(algorithm=name)
+    check(given)
+    assert parts.algorithm(given) == ALGORITHMS[name]()
+    assert (parts.schedule(given), parts.damping(given), parts.acceleration(given), parts.learn(given)) == (None,) * 4
+    assert parts.rounds(given) == ALGORITHMS[name]().rounds
+    assert parts.rounds(options(algorithm=name, rounds=7)) == 7
+
+
+def test_alpha():
+    assert parts.algorithm(options(algorithm="power-ep", alpha=0.5)) == pvi.PowerEP(0.5)
+    assert parts.algorithm(options(algorithm="stochastic-ep", alpha=0.25)).alpha == 0.25
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"schedule": "synchronous"}, Synchronous()),
+        ({"schedule": "synchronous", "latency": ("1", "2.5")}, Synchronous(latency=[1.0, 2.5])),
+        ({"schedule": "sequential"}, Sequential()),
+        ({"schedule": "single-pass"}, SinglePass()),
+        ({"schedule": "shuffled", "seed": 3}, Sequential(order="shuffled", seed=3)),
+        ({"schedule": "random-subset", "subset_size": 2, "seed": 3}, RandomSubset(size=2, seed=3)),
+        ({"schedule": "asynchronous"}, Asynchronous()),
+        ({"schedule": "asynchronous", "latency": ("1", "10")}, Asynchronous(latency=[1.0, 10.0])),
+        (
+            {"schedule": "asynchronous", "latency": ("a=1", " b = c =10")},
+            Asynchronous(latency={"a": 1.0, "b = c": 10.0}),
+        ),
+    ],
+)
+def test_schedules(given, expected):
+    found = parts.schedule(options(**{"seed": 0} | given))
+    assert type(found) is type(expected)
+    assert found.name == expected.name
+    clients = ("a", "b = c")
+    for index in range(3):
+        assert list(found.events(clients, index)) == list(expected.events(clients, index))
+
+
+def test_every_schedule_can_be_named():
+    assert set(parts.NAMED) == {*SCHEDULES, "random-subset"}
+    for name in SCHEDULES:
+        check(options(schedule=name))
+
+
+def test_a_schedule_with_one_round_needs_no_rounds():
+    assert parts.rounds(options(schedule="single-pass")) == 1
+    assert parts.rounds(options(schedule="sequential")) == 20
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (0.3, 0.3),
+        ("auto", pvi.Auto()),
+        ("decay:0.5", pvi.Decay(0.5)),
+        ("decay:0.5:0.2", pvi.Decay(0.5, 0.2)),
+        ("decay:1:0.2:0.5", pvi.Decay(1.0, 0.2, 0.5)),
+    ],
+)
+def test_damping(said, expected):
+    assert parts.damping(options(damping=said)) == expected
+
+
+def test_a_number_for_the_damping_stays_a_number():
+    given = {"files": ["a.csv"], "target": "died"}
+    assert _options(given | {"damping": "0.3"}, None, None).damping == 0.3
+    assert _options(given | {"damping": "auto"}, None, None).damping == "auto"
+
+
+def test_acceleration_and_learning():
+    assert parts.acceleration(options(acceleration="anderson")) == pvi.Anderson()
+    assert parts.acceleration(options(acceleration="anderson", memory=3)) == pvi.Anderson(memory=3)
+    assert parts.learn(options(learn=("all",))) == "all"
+    assert parts.learn(options(learn=("none",))) == []
+    assert parts.learn(options(learn=("scale", "noise"))) == ["scale", "noise"]
