@@ -9,7 +9,7 @@ from pvi.assembly import Problem, Setup, assemble, somewhere
 from pvi.programs.agreement import check_same_sites
 from pvi.programs.batch import Batch
 from pvi.programs.batches import client_batches, pool
-from pvi.programs.guides import Approximation, FullCovariance, Guide, MeanField, approximation
+from pvi.programs.guides import Approximation, FullCovariance, Guide, MeanField, PriorFamily, approximation
 from pvi.programs.hyperparameters import bind, find_hyperparameters
 from pvi.programs.names import resolve_model
 from pvi.programs.private import localise, without
@@ -46,7 +46,7 @@ def build_problem(
         raise ProgramError("the model has no shared latent site: there is no posterior to compute together")
     like = torch.zeros((), dtype=precision, device=device)
     hyperparameters = find_hyperparameters(sites, learn, like)
-    described = _resolve_guide(guide)
+    described = resolve_guide(guide)
     bound = bind(function, hyperparameters.values(hyperparameters.initial))
     shared = _shared(described, sites[first_name], first)
     parts = {name: localise(shared, described, sites[name], batch, like) for name, batch in batches.items()}
@@ -59,16 +59,20 @@ def build_problem(
     return assemble(setup, hyperparameters.initial)
 
 
-def _resolve_guide(guide: Any) -> Guide:
-    if guide is None or guide == "mean-field":
+GUIDES: dict[str, Guide] = {"mean-field": MeanField(), "full": FullCovariance(), "conjugate": PriorFamily()}
+
+
+def resolve_guide(guide: Any) -> Guide:
+    """A guide by name (``None`` is mean field), or the object itself; raises for anything else."""
+    if guide is None:
         return MeanField()
     if isinstance(guide, str):
-        if guide != "full":
-            raise ValueError(f'unknown guide {guide!r}: None (mean field), "full", or a Pyro guide')
-        return FullCovariance()
-    if isinstance(guide, MeanField | FullCovariance) or callable(guide):
+        if guide not in GUIDES:
+            raise ValueError(f"unknown guide {guide!r}; there are {', '.join(GUIDES)}, or a Pyro guide")
+        return GUIDES[guide]
+    if isinstance(guide, MeanField | FullCovariance | PriorFamily) or callable(guide):
         return guide
-    raise TypeError(f"a guide is None, 'full', pvi.FullCovariance or a Pyro program, got {type(guide).__name__}")
+    raise TypeError(f"a guide is a name, pvi.FullCovariance or a Pyro program, got {type(guide).__name__}")
 
 
 def _shared(guide: Guide, sites: Sites, batch: Batch) -> Approximation:
