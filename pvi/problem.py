@@ -43,7 +43,9 @@ def build_problem(
         sites = {name: discover(function, batch, name) for name, batch in batches.items()}
     first_name, first = next(iter(batches.items()))
     if not sites[first_name].shared:
-        raise ProgramError("the model has no shared latent site: there is no posterior to compute together")
+        own = [site.name for site in (*sites[first_name].private, *sites[first_name].enumerated)]
+        hint = f'; {own} are private, infer={{"pvi": "shared"}} would share them' if own else ""
+        raise ProgramError(f"the model has no shared latent site: there is no posterior to compute together{hint}")
     like = torch.zeros((), dtype=precision, device=device)
     hyperparameters = find_hyperparameters(sites, learn, like)
     described = resolve_guide(guide)

@@ -88,7 +88,7 @@ def test_a_model_without_latents():
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Bernoulli(logits=x[:, 0]), obs=y)
 
-    refuses("no latent site", model=model, error=pvi.ProgramError)
+    refuses("no shared latent site", model=model, error=pvi.ProgramError)
 
 
 def test_a_model_that_fails_says_at_which_client():
@@ -150,7 +150,7 @@ def test_names_of_features_that_do_not_fit(columns, match):
 
 
 def test_an_unknown_solver_by_name():
-    refuses("unknown solver 'adam'.*newton, svi, pyro-svi", solver="adam")
+    refuses("unknown solver 'adam'.*newton, .*svi, pyro-svi", solver="adam")
 
 
 def test_a_group_that_is_a_string():
@@ -178,7 +178,7 @@ def test_a_parameter_that_nobody_would_learn():
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Bernoulli(logits=x @ weights + offset), obs=y)
 
-    refuses(r"parameters \['offset'\].*not learned", model=model, error=pvi.ProgramError)
+    refuses(r"hyperparameters \['offset'\].*learn='all'", model=model, error=pvi.ProgramError)
     assert len(pyro.get_param_store()) == 0
 
 
@@ -213,32 +213,22 @@ def test_scoring_and_predicting_check_their_input():
         result.predict_mean(broken)
 
 
-def test_a_discrete_latent():
+def test_a_discrete_latent_with_too_many_values():
     def model(x, y):
-        z = pyro.sample("z", dist.Bernoulli(0.5))
+        z = pyro.sample("z", dist.Poisson(2.0))
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Bernoulli(logits=x[:, 0] * z), obs=y)
 
-    refuses("'z' is a discrete latent", model=model, error=pvi.ProgramError)
+    refuses(r"'z' is a discrete latent \(Poisson\) with too many values", model=model, error=pvi.ProgramError)
 
 
-def test_a_private_latent():
+def test_private_latents_alone():
     def model(x, y):
         with pyro.plate("rows", len(x)):
             effect = pyro.sample("effect", dist.Normal(0.0, 1.0))
             pyro.sample("y", dist.Bernoulli(logits=x[:, 0] + effect), obs=y)
 
-    refuses(r"\['effect'\] are private", model=model, error=pvi.ProgramError)
-
-
-def test_a_prior_outside_the_guide_names_the_site():
-    def model(x, y):
-        weights = pyro.sample("weights", dist.Laplace(torch.zeros(2), 1.0).to_event(1))
-        bias = pyro.sample("bias", dist.Normal(0.0, 1.0))
-        with pyro.plate("rows", len(x)):
-            pyro.sample("y", dist.Bernoulli(logits=x @ weights + bias), obs=y)
-
-    refuses(r"prior of 'weights' \(Laplace\) does not lie", model=model, error=pvi.ProgramError)
+    refuses(r"no shared latent site.*\['effect'\] are private", model=model, error=pvi.ProgramError)
 
 
 def test_a_prior_that_depends_on_the_client():
@@ -250,7 +240,7 @@ def test_a_prior_that_depends_on_the_client():
     refuses("client 'b'.*one prior", model=model, error=pvi.ProgramError)
 
 
-@pytest.mark.parametrize("damping", [0.0, -0.1, 1.5, float("nan"), "auto"])
+@pytest.mark.parametrize("damping", [0.0, -0.1, 1.5, float("nan")])
 def test_damping_outside_its_range(damping):
     refuses(r"damping must lie in \(0, 1\]", damping=damping)
 

@@ -97,7 +97,7 @@ def nothing_observed(y):
 
 
 def discrete(y):
-    z = pyro.sample("z", dist.Bernoulli(0.5))
+    z = pyro.sample("z", dist.Poisson(2.0))
     pyro.sample("y", dist.Normal(z, 1.0).expand([len(y)]).to_event(1), obs=y)
 
 
@@ -121,7 +121,7 @@ def two_subsamples(y):
     ("model", "message"),
     [
         (nothing_observed, r"observes nothing.*obs=y"),
-        (discrete, r"site 'z' is a discrete latent \(Bernoulli\)"),
+        (discrete, r"site 'z' is a discrete latent \(Poisson\) with too many values"),
         (out_of_support, r"client 'here': observed site 'y' \(Bernoulli\) has the value 2.0 at row 1"),
         (fails, r"client 'here': the model failed on its data \(arguments \[\(2,\)\].*KeyError: 'wieghts'"),
         (two_subsamples, r"plates \['a', 'b'\] both subsample"),
@@ -135,3 +135,31 @@ def test_programs_that_cannot_be_used(model, message):
 def test_argument_names():
     assert argument_names(lambda x, y=None, *, z=1: None) == ("x", "y")
     assert argument_names(print) == ()
+
+
+def test_discrete_latents_among_rows_are_enumerated_others_shared():
+    def mixture(y):
+        kind = pyro.sample("kind", dist.Categorical(torch.ones(3)))
+        with pyro.plate("rows", len(y)):
+            side = pyro.sample("side", dist.Bernoulli(0.5))
+            pyro.sample("y", dist.Normal(kind + side, 1.0), obs=y)
+
+    sites = sites_of(mixture, normal(4))
+    assert names(sites.shared) == ["kind"]
+    assert sites.shared[0].is_discrete
+    assert names(sites.enumerated) == ["side"]
+    assert sites.enumerated[0].by_row
+    assert sites.private == ()
+    assert sites.plate_nesting == 1
+
+
+def test_parameters_are_found_with_their_constraints():
+    def model(y):
+        scale = pyro.param("scale", torch.tensor(2.0), constraint=constraints.positive)
+        loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(loc, scale), obs=y)
+
+    (parameter,) = sites_of(model, normal(4)).parameters
+    assert (parameter.name, parameter.value.item(), parameter.constraint) == ("scale", 2.0, constraints.positive)
+    assert not list(pyro.get_param_store().keys())
