@@ -6,10 +6,9 @@ from pvi.cli import parts
 from pvi.cli.options import FitOptions
 from pvi.data import Schema
 from pvi.data.aggregation import Choices
+from pvi.problem import GUIDES
 from pvi.programs.names import resolve_model
 from pvi.start import resolve_parts
-
-GUIDES = ("mean-field", "full")
 
 
 def check(options: FitOptions) -> None:
@@ -24,9 +23,7 @@ def check(options: FitOptions) -> None:
         raise ValueError(f"unknown guide {options.guide!r}; there are {', '.join(GUIDES)}")
     if options.task not in (None, "binary", "numeric"):
         raise ValueError(f"task is binary or numeric, not {options.task!r}")
-    resolve_parts(
-        parts.algorithm(options), parts.schedule(options), parts.damping(options), parts.rounds(options)
-    )  # fmt: skip
+    resolve_parts(parts.algorithm(options), parts.schedule(options), parts.damping(options), parts.rounds(options))
     parts.acceleration(options)
     parts.learn(options)
     Choices(

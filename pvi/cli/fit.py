@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from pvi.cli.checks import GUIDES
 from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, digests, model_changed, number, options_from, read_config, split
 from pvi.cli.parts import NAMED, SUBSET
 from pvi.cli.pipeline import run_fit
+from pvi.problem import GUIDES
 from pvi.solvers import SOLVERS
 
 TABLE, MODEL, ALGORITHM, RUN = "Tables", "Model", "Algorithm", "Run"
@@ -55,9 +55,7 @@ def fit(
         str, _option(MODEL, "A name from `pvi models`, package.module:attribute, or file.py:attribute.")
     ] = "logistic_regression",
     argument: Annotated[Texts, _option(MODEL, "An argument of the model, such as prior_scale=2; repeat.")] = None,
-    guide: Annotated[
-        str, _option(MODEL, f"The posterior's form: {', '.join(GUIDES)} (full: with its covariance).")
-    ] = "mean-field",
+    guide: Annotated[str, _option(MODEL, f"The posterior's form: {', '.join(GUIDES)}.")] = "mean-field",
     learn: Annotated[
         Texts, _option(MODEL, "Hyperparameters (pyro.param) to learn: names, all, or none; repeat.")
     ] = None,

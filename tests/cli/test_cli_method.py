@@ -32,6 +32,17 @@ def model(x, y=None):
         return pyro.sample("y", dist.Bernoulli(logits=x @ weights + bias), obs=y)
 """
 
+COUNTS = """
+import pyro
+import pyro.distributions as dist
+
+
+def model(x, y=None):
+    rate = pyro.sample("rate", dist.Gamma(x.new_tensor(2.0), x.new_tensor(0.1)))
+    with pyro.plate("rows", x.shape[0]):
+        return pyro.sample("y", dist.Poisson(rate.expand(x.shape[0])), obs=y)
+"""
+
 
 @pytest.fixture
 def learned(tmp_path) -> Path:
@@ -206,3 +217,17 @@ def test_warnings_of_the_library_are_shown_on_the_console(capsys):
         logging.getLogger("pvi").warning("updates of %d clients [bold]", 2)
     assert capsys.readouterr().out == "Warning: updates of 2 clients [bold]\n"
     assert logging.getLogger("pvi").handlers == []
+
+
+def test_the_conjugate_guide_against_its_closed_form(hospitals, tmp_path, call):
+    (tmp_path / "counts.py").write_text(COUNTS)
+    outcome = call("fit", *hospitals, "--target", "dose", "--model", f"{tmp_path}/counts.py:model", "--guide",
+                   "conjugate", "--damping", 1, "--rounds", 1, "--holdout", 0, "--out", tmp_path / "run")  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    counts = np.concatenate([pd.read_csv(path)["dose"] for path in hospitals])
+    shape, rate = 2 + counts.sum(), 0.1 + len(counts)
+    found = pvi.load(tmp_path / "run").posterior
+    assert float(found.mean["rate"]) == pytest.approx(shape / rate, rel=1e-10)
+    assert float(found.sd["rate"]) == pytest.approx(shape**0.5 / rate, rel=1e-10)
+    (row,) = pd.read_csv(tmp_path / "run/summary.csv").to_dict("records")
+    assert row["mean"] == pytest.approx(shape / rate, rel=1e-10)

@@ -1,5 +1,8 @@
 """What options become: algorithms, schedules, damping, acceleration; what is left out is the algorithm's own."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import pvi
@@ -8,7 +11,11 @@ from pvi.cli import parts
 from pvi.cli.checks import check
 from pvi.cli.fit import _options
 from pvi.cli.options import FitOptions
+from pvi.problem import GUIDES
 from pvi.schedules import SCHEDULES, Asynchronous, RandomSubset, Sequential, SinglePass, Synchronous
+from pvi.solvers import SOLVERS
+
+ROOT = Path(__file__).parents[2]
 
 
 def options(**more: object) -> FitOptions:
@@ -93,3 +100,24 @@ def test_acceleration_and_learning():
     assert parts.learn(options(learn=("all",))) == "all"
     assert parts.learn(options(learn=("none",))) == []
     assert parts.learn(options(learn=("scale", "noise"))) == ["scale", "noise"]
+
+
+def test_every_guide_and_solver_can_be_named():
+    for name in GUIDES:
+        check(options(guide=name))
+    for name in SOLVERS:
+        check(options(solver=name))
+        assert type(options(solver=name).local_solver()) is SOLVERS[name]
+
+
+def test_the_readme_names_options_and_commands_that_there_are(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    known = call("fit", "--help").output
+    for option in re.findall(r"--[a-z-]+", readme):
+        assert f"{option} " in known or option == "--help"
+    for command in re.findall(r"pvi ([a-z]+)", readme):
+        assert command in ("fit", "predict", "algorithms", "models") or f"import pvi {command}" in readme
+    for name in re.findall(r"--algorithm ([a-z-]+)", readme):
+        assert name in ALGORITHMS
