@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from oracles import Client, Likelihood, Natural
+from oracles import Array, Client, Likelihood, LocalObjective, Natural
 from torch import Tensor
 
 from pvi.families import FullGaussian, Product
@@ -99,3 +99,32 @@ def oracle_moments(posterior: Posterior) -> Natural:
         return h / precision, 1 / precision
     covariance = np.linalg.inv(precision)
     return covariance @ h, covariance
+
+
+def library_natural(family: Product, h: Array, precision: Array) -> Tensor:
+    """η of exp(h·θ - ½ θᵀ Λ θ), the inverse of :func:`oracle_natural`."""
+    parts, start = [], 0
+    for member in family.members:
+        stop = start + member.size
+        if precision.ndim == 1:
+            parts += [h[start:stop], -0.5 * precision[start:stop]]
+        else:
+            halved = precision - 0.5 * np.diag(np.diag(precision))
+            parts += [h, -halved[np.tril_indices(member.size)]]
+        start = stop
+    natural = torch.as_tensor(np.concatenate(parts))
+    again = oracle_natural(family, natural)
+    assert all(np.allclose(one, other) for one, other in zip(again, (h, precision), strict=True))
+    return natural
+
+
+def site_parameters(client: Client, mean: Array, covariance: Array, likelihood: Likelihood) -> Natural:
+    """∇_μ E_q[log p(y_m | θ)] as (h, precision): E[∇log p] - E[∇²log p] m and -E[∇²log p], or its diagonal."""
+    design, y = client
+    size = design.shape[1]
+    flat = LocalObjective(design, y, np.zeros(size), np.zeros((size, size)), likelihood, NOISE, 64)
+    rows, scale = flat.moments(mean, covariance)
+    precision = -(design.T * (rows.s / scale)) @ design
+    if covariance.ndim == 1:
+        precision = np.diag(precision)
+    return design.T @ rows.a + (precision * mean if covariance.ndim == 1 else precision @ mean), precision

@@ -12,11 +12,12 @@ from laws.federations import (
     NOISE,
     begin,
     designs,
+    library_natural,
     oracle_moments,
-    oracle_natural,
     play,
     pooled,
     regression,
+    site_parameters,
 )  # fmt: skip
 from oracles import LocalObjective, global_vi
 
@@ -87,8 +88,10 @@ def test_an_optimum_is_a_fixed_point(likelihood, guide):
     plan, state = begin(MODELS[likelihood], data, guide=guide, solver=SOLVER, damping=1.0)
     family = state.server.prior.family
     sites = [site_parameters(client, best.mean, best.covariance, likelihood) for client in designs(data)]
-    factors = [Factor(family, natural_of(family, h, precision), torch.zeros(()).double()) for h, precision in sites]
-    optimum = natural_of(family, *best.natural)
+    factors = [
+        Factor(family, library_natural(family, h, precision), torch.zeros(()).double()) for h, precision in sites
+    ]
+    optimum = library_natural(family, *best.natural)
     total = state.server.prior.natural + sum(factor.natural for factor in factors)
     assert torch.allclose(total, optimum, atol=1e-6)
     posterior = Posterior(family, total, state.server.posterior.coordinates)
@@ -108,36 +111,6 @@ def test_an_optimum_is_a_fixed_point(likelihood, guide):
     assert play_round(plan, state).history[-1].max_shift < 1e-5
 
 
-def site_parameters(client, mean, covariance, likelihood):
-    """(h, precision) of a client's site at q."""
-    design, y = client
-    size = design.shape[1]
-    flat = LocalObjective(design, y, np.zeros(size), np.zeros((size, size)), likelihood, NOISE, 64)
-    rows, scale = flat.moments(mean, covariance)
-    curvature = -(design.T * (rows.s / scale)) @ design
-    if covariance.ndim == 1:
-        precision = np.diag(curvature)
-        return design.T @ rows.a + precision * mean, precision
-    return design.T @ rows.a + curvature @ mean, curvature
-
-
-def natural_of(family, h, precision):
-    """The library's η, the inverse of `oracle_natural`."""
-    parts, start = [], 0
-    for member in family.members:
-        stop = start + member.size
-        if precision.ndim == 1:
-            parts += [h[start:stop], -0.5 * precision[start:stop]]
-        else:
-            lower = np.tril_indices(member.size)
-            parts += [h, -(precision - 0.5 * np.diag(np.diag(precision)))[lower]]
-        start = stop
-    natural = torch.as_tensor(np.concatenate(parts))
-    again = oracle_natural(family, natural)
-    assert all(np.allclose(one, other) for one, other in zip(again, (h, precision), strict=True))
-    return natural
-
-
 @pytest.mark.parametrize(
     ("schedule", "damping"),
     [("synchronous", 0.5), (Asynchronous(latency=[1.0, 0.3, 2.0]), 0.6), (Sequential(order="shuffled", seed=1), 1.0)],
@@ -146,6 +119,6 @@ def test_the_schedule_makes_no_difference_to_the_fixed_point(schedule, damping):
     """Three clients, unequal latencies, mean field: damped synchronous, asynchronous and shuffled runs end alike."""
     data = regression("poisson", sizes=(12, 7, 20), features=2)
     for state in play(MODELS["poisson"], data, 60, schedule=schedule, damping=damping):
-        if state.history[-1].max_shift < 1e-6:
+        if state.history[-1].max_shift < 1e-5:
             break
     assert state.history[-1].elbo == pytest.approx(global_vi(*pooled(data), "poisson").elbo, abs=1e-8)
