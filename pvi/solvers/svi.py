@@ -15,6 +15,7 @@ from torch import Tensor
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.programs.program import log_likelihood, num_rows
 from pvi.solvers.protocol import SolverInfo
+from pvi.solvers.renyi import renyi_estimate
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 MAX_CUTS = 3
@@ -33,9 +34,10 @@ class SVIState(NamedTuple):
 
 
 class SVIInfo(NamedTuple):
-    """The free-energy estimate of the step, in nats, before the step was taken."""
+    """The estimates of F_m, in nats, and of its gradient ``[num_free]`` before the step was taken."""
 
     free_energy: Tensor
+    gradient: Tensor
 
 
 def init(num_free: int, like: Tensor) -> SVIState:
@@ -51,7 +53,7 @@ def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float
     first = BETA_1 * state.first + (1 - BETA_1) * gradient
     second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
     direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
-    return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value)
+    return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value, -gradient)
 
 
 def free_energy_estimate(
@@ -82,12 +84,14 @@ def minibatches(total: int, batch_size: int | None, generator: torch.Generator) 
 
 @dataclass(frozen=True)
 class SVI:
-    """Functional SVI with Adam.
+    """Functional SVI with Adam, on F_m or, for a problem with an alpha, on :func:`~pvi.solvers.renyi.renyi_estimate`.
 
     ``steps`` at most, or ``epochs`` passes over the client's rows instead; ``batch_size`` rows a step (all where
     ``None``); ``num_particles`` draws of θ a step. Every ``window`` steps the mean free energy is compared with the
     window before: where it twice in a row no longer rises beyond its noise, the learning rate is cut to a third, and
     after three cuts the next such plateau ends the solve. The result averages the iterates of the last window.
+    The bound of an alpha divergence is flat in q for alpha near 1: there a step counts as a rise where the next
+    gradient, whose draws are its own, still points along it (Pflug, 1990).
     """
 
     steps: int = 3000
@@ -129,22 +133,27 @@ class SVI:
         batches = minibatches(total, self.batch_size if plate is None else plate[2], generator)
         state, rate, cuts, still = init(family.num_free, start), self.learning_rate, 0, 0
         window: list[Tensor] = []
+        rises: list[Tensor] = []
         sums, previous = torch.zeros_like(state.offset), None
-        most = self.num_steps(total)
+        estimate = renyi_estimate if problem.alpha else free_energy_estimate
+        most, before = self.num_steps(total), state.offset
         for taken, rows in zip(range(1, most + 1), batches, strict=False):
 
             def loss(offset: Tensor, rows: Tensor | None = rows) -> Tensor:
                 natural = family.natural_from_free(origin + scale * offset)
-                return -free_energy_estimate(problem, cavity, natural, rows, self.num_particles, generator)
+                return -estimate(problem, cavity, natural, rows, self.num_particles, generator)
 
+            last, before = before, state.offset
             state, info = step(state, loss, rate)
             window.append(info.free_energy)
+            rises.append(info.gradient @ (before - last))
             sums = sums + state.offset
             if len(window) < self.window and taken < most:
                 continue
             average, current = sums / len(window), torch.stack(window)
-            window, sums = [], torch.zeros_like(sums)
-            still = still + 1 if previous is not None and _plateau(previous, current) else 0
+            plateau = _lost(torch.stack(rises)) if problem.alpha else _plateau(previous, current)
+            window, rises, sums = [], [], torch.zeros_like(sums)
+            still = still + 1 if plateau else 0
             if still == PATIENCE:
                 rate, cuts, still = rate / 3, cuts + 1, 0
             previous = current
@@ -155,7 +164,14 @@ class SVI:
         return natural, SolverInfo(taken, current.mean().item(), cuts > MAX_CUTS, message)
 
 
-def _plateau(previous: Tensor, current: Tensor) -> bool:
+def _plateau(previous: Tensor | None, current: Tensor) -> bool:
     """Whether the mean rose by less than the standard error of the difference."""
+    if previous is None:
+        return False
     noise = previous.var() / len(previous) + current.var(unbiased=len(current) > 1) / len(current)
     return bool(current.mean() - previous.mean() < noise.sqrt())
+
+
+def _lost(rises: Tensor) -> bool:
+    """Whether gradients point along the steps before them by less than the standard error of that."""
+    return len(rises) > 1 and bool(rises.mean() < rises.std() / len(rises) ** 0.5)

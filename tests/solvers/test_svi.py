@@ -303,3 +303,14 @@ def test_an_optimiser_is_fresh_at_every_visit():
     first = solver.solve(problem, prior.natural, prior.natural, 0)
     solver.solve(problem, prior.natural, prior.natural, 1)
     assert torch.equal(first[0], solver.solve(problem, prior.natural, prior.natural, 0)[0])
+
+
+def test_alpha_is_part_of_the_problem():
+    """At alpha = 1 the bound is the same for every q; the solver moves all the same, and knows that it still does."""
+    problem, prior = problem_of(logistic, X, Y)
+    solver = SVI(steps=60, num_particles=8, window=30)
+    plain, _ = solver.solve(problem, prior.natural, prior.natural, 0)
+    inclusive, info = solver.solve(problem._replace(alpha=1.0), prior.natural, prior.natural, 0)
+    assert not torch.equal(plain, inclusive)
+    assert (problem.family.location(inclusive) - problem.family.location(prior.natural)).abs().max() > 0.1
+    assert info.message == "the free energy still rose after 60 steps"
