@@ -64,6 +64,23 @@ def natural_gradients(case: Case) -> None:
     close(case, "natural_gradient with two axes", shaped.reshape(wanted.shape), wanted, unit)
 
 
+def natural_gradients_differentiate(case: Case) -> None:
+    """∇²A(η) times ``natural_gradient(η, g)`` is g for every η: its derivative in η is zero."""
+    family, natural = case.family, case.naturals[1].double()
+    second = hessian(family.log_partition, natural)
+    deviation = second.diagonal().sqrt()
+    gradient = deviation * case.normal(family.num_natural, stream=64).double()
+    solved = family.natural_gradient(natural, gradient)
+    found = torch.func.jacrev(lambda n: hessian(family.log_partition, n) @ family.natural_gradient(n, gradient))(
+        natural
+    )
+    # What cancels: the derivative of the first of the two.
+    parts = torch.func.jacrev(lambda n: hessian(family.log_partition, n) @ solved)(natural)
+    unit = deviation[:, None] * deviation
+    error = (found / unit).abs().max() / (1 + (parts / unit).abs().max())
+    assert bool(error < 1e-8), f"the derivative of natural_gradient in η is off by {error.item():.2g} of its size"
+
+
 def product_is_sum(case: Case) -> None:
     """log q_1 + log q_2 is (η_1 + η_2)·T up to a constant, with the densities of ``distribution``; proper or not."""
     family, (_, first, second, _) = case.family, case.naturals
@@ -141,6 +158,7 @@ LAWS = (
     gradient_of_log_partition,
     hessian_of_log_partition,
     natural_gradients,
+    natural_gradients_differentiate,
     product_is_sum,
     agrees_with_torch,
     distribution_shapes,
