@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,9 @@ def test_private_latents_beyond_the_first_lines_are_counted(hospitals, monkeypat
     table, said = private_table(result)
     assert table.row_count == 1
     assert "Not shown: 1 of 2 lines of private latents; pvi.load(folder).private has them." in said
+    table, said = private_table(replace(result, by_row=("effect",)))
+    assert table is None
+    assert "Not shown: latents with one value a row (effect); pvi.load(folder).private has them." in said
 
 
 def test_a_run_that_diverges_is_said_while_it_goes_on_and_at_the_end(hospitals, tmp_path, call):
