@@ -134,9 +134,9 @@ def ep_design(own=False):
 def mixture(log_prior, precision_of, own=False):
     """Means and standard deviations of (coefficients, tau), EP's evidence and moments over a grid of log tau."""
     design, y = ep_design(own)
-    grid = np.linspace(-2.5, 3.0, 23) if own else np.linspace(-1.8, 0.2, 17)
+    grid = np.linspace(-1.75, 2.5, 18) if own else np.linspace(-1.5, 1.0, 26)
     ends = [
-        power_ep(design, y, 1.0, prior_precision=precision_of(np.exp(t)), damping=1.0, tolerance=1e-6) for t in grid
+        power_ep(design, y, 1.0, prior_precision=precision_of(np.exp(t)), damping=0.5, tolerance=1e-6) for t in grid
     ]
     logs = np.array([end.log_evidence for end in ends]) + log_prior(grid)
     weights = np.exp(logs - logs.max())
