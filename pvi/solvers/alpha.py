@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pvi.families.kinds import is_discrete
 from pvi.objectives import LocalProblem
 from pvi.solvers.protocol import Solver
 from pvi.solvers.row_ep import RowEP
@@ -13,7 +14,18 @@ PARTICLES = 32
 
 
 def alpha_solver(problems: Sequence[LocalProblem]) -> Solver:
-    """RowEP where it covers every client's model and family, else functional SVI with many particles."""
+    """RowEP where it covers every client's model and family, else functional SVI with many particles.
+
+    Raises ``ValueError`` for a discrete latent, whose draws have no derivative.
+    """
+    for problem in problems:
+        members = zip(problem.approximation.family.names, problem.approximation.family.members, strict=True)
+        discrete = [name for name, member in members if is_discrete(member)]
+        if discrete:
+            raise ValueError(
+                f"client {problem.client!r}: no solver minimises an alpha divergence over the discrete latents "
+                f"{discrete}; use algorithm='pvi', or sum them out in the model"
+            )
     if any(isinstance(find_layout(problem), NoLayout) for problem in problems):
         return SVI(num_particles=PARTICLES)
     return RowEP()

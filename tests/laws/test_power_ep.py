@@ -36,6 +36,12 @@ def probit(x, y):
         pyro.sample("y", dist.Bernoulli(probs=torch.special.ndtr(eta)), obs=y)
 
 
+def linear(x, y):
+    weights = pyro.sample("weights", dist.Normal(x.new_zeros(x.shape[1]), 1.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(x @ weights, 1.0), obs=y)
+
+
 def clients(split):
     return [(X[rows], Y[rows]) for rows in split]
 
@@ -105,16 +111,11 @@ def test_fixed_points_tend_to_those_of_pvi(guide):
 
 @pytest.mark.parametrize("algorithm", [pvi.PowerEP(1.0), pvi.PowerEP(0.3)], ids=["1", "0.3"])
 def test_conjugate_models_are_exact_for_every_alpha(algorithm):
-    def model(x, y):
-        weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
-        with pyro.plate("rows", len(y)):
-            pyro.sample("y", dist.Normal(x @ weights, 0.5), obs=y)
-
-    y = X @ torch.tensor([1.0, 0.0, -1.0], dtype=F64) + 0.5 * normal(60, seed=8)
-    precision = torch.eye(3, dtype=F64) + 4 * X.mT @ X
+    y = X @ torch.tensor([1.0, 0.0, -1.0], dtype=F64) + normal(60, seed=8)
+    precision = torch.eye(3, dtype=F64) + X.mT @ X
     data = [(X[:25], y[:25]), (X[25:], y[25:])]
-    result = pvi.fit(model, data, guide="full", algorithm=algorithm, damping=1.0, rounds=1)
-    assert distance(result, ((4 * X.mT @ y).numpy(), precision.numpy())) < 1e-8
+    result = pvi.fit(linear, data, guide="full", algorithm=algorithm, damping=1.0, rounds=1)
+    assert distance(result, ((X.mT @ y).numpy(), precision.numpy())) < 1e-8
 
 
 @pytest.mark.parametrize(("guide", "covariance"), GUIDES)
@@ -215,6 +216,23 @@ def test_gradients_of_the_bound_are_those_of_the_divergence(alpha):
     # The cavity counts as exp(η·T): the prior's constant is missing.
     expected = np.log(integral(tilted)) / alpha + family.log_partition(prior.natural).item()
     assert value.mean().item() == pytest.approx(expected, abs=5 * value.std().item() / 10)
+
+
+@pytest.mark.slow
+def test_one_factor_a_client_gives_mean_field_the_exact_marginals():
+    """A correlated Gaussian posterior: alpha = 1 has its marginal variances, where KL has conditional ones."""
+    y = X @ torch.tensor([1.0, 0.0, -1.0], dtype=F64) + normal(60, seed=8)
+    x = X[:, :2]
+    problem, prior = problem_of(linear, x, y)
+    covariance = torch.linalg.inv(torch.eye(2, dtype=F64) + x.mT @ x)
+    exact, conditional = covariance.diagonal().sqrt(), torch.linalg.inv(covariance).diagonal().rsqrt()
+    assert (exact / conditional).min() > 1.1
+    solver = SVI(steps=600, learning_rate=0.1, num_particles=512, window=40)
+    start, _ = solver.solve(problem, prior.natural, prior.natural, 0)
+    ends = [solver.solve(problem._replace(alpha=1.0), prior.natural, start, seed)[0] for seed in range(4)]
+    off = torch.stack([(problem.family.variance(end).sqrt() / exact).log() for end in ends])
+    assert off.std(0).max() < 0.02
+    assert off.mean(0).abs().max() < 6 * off.std(0).square().mean().sqrt() / 2
 
 
 def test_a_model_that_is_no_glm_runs_on_draws():

@@ -204,3 +204,13 @@ def test_a_likelihood_that_is_a_needle_in_its_cavity():
     evidence = dist.Normal(loc, (variance + 1e-4).sqrt()).log_prob(y)
     assert found.log_normaliser.item() == pytest.approx(evidence.item(), rel=1e-12)
     assert (loc + variance * found.slope).item() == pytest.approx(120 * 100 / (100 + 1e-4), rel=1e-9)
+
+
+def test_discrete_latents_are_refused():
+    def model(y):
+        high = pyro.sample("high", dist.Bernoulli(y.new_tensor(0.3)))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(high, 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=r"client 'client 0': no solver minimises .* discrete latents \['high'\]"):
+        pvi.fit(model, [(normal(5),)], guide="conjugate", algorithm="power-ep")
