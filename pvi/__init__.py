@@ -14,7 +14,7 @@ from pvi.damping import Auto, Decay
 from pvi.factors import Factor
 from pvi.history import Round
 from pvi.posterior import ImproperError, Posterior
-from pvi.programs.guides import FullCovariance, MeanField
+from pvi.programs.guides import FullCovariance, MeanField, PriorFamily
 from pvi.programs.names import ModelNameError
 from pvi.programs.sites import ProgramError
 from pvi.result import Result
@@ -50,6 +50,7 @@ __all__ = [
     "ModelNameError",
     "Posterior",
     "PowerEP",
+    "PriorFamily",
     "ProgramError",
     "Result",
     "Round",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import GaussianFamily, Product
+from pvi.families import Family, Product, is_gaussian
 from pvi.families.extension import extend
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
@@ -113,7 +113,7 @@ def _local_problem(setup: Setup, name: str, program: Program) -> LocalProblem:
         absorbed = _in_family(family, lambda x: log_private_prior(program, x, batch), like)
         if absorbed is not None:
             program = program._replace(counted=program.likelihood_sites - {site.name for site in program.sites.private})
-    gaussian = _is_gaussian(family)
+    gaussian = is_gaussian(family)
     predictor = find_predictor(program, batch, like) if gaussian else NotAffine("its family is not Gaussian")
     conjugate = None
     if isinstance(predictor, NotAffine):
@@ -166,13 +166,13 @@ def _small(program: Program, batch: Batch, x: Tensor) -> Batch:
 
 def _in_family(family: Product, log_factor: Callable[[Tensor], Tensor], like: Tensor) -> RecoveredFactor | None:
     """The factor, where it lies in the family."""
-    if _is_gaussian(family) and not _is_quadratic(family, log_factor, like):
+    if is_gaussian(family) and not _is_quadratic(family, log_factor, like):
         return None
     found = recover_factor(family, log_factor, like)
     return found if found.exact else None
 
 
-def _is_quadratic(family: Product, log_factor: Callable[[Tensor], Tensor], like: Tensor) -> bool:
+def _is_quadratic(family: Family, log_factor: Callable[[Tensor], Tensor], like: Tensor) -> bool:
     """Whether third differences along one line vanish: a cheap no, before anything is recovered."""
     generator = torch.Generator(device=like.device).manual_seed(1)
     direction = torch.randn(family.size, generator=generator, dtype=like.dtype, device=like.device)
@@ -180,10 +180,6 @@ def _is_quadratic(family: Product, log_factor: Callable[[Tensor], Tensor], like:
         values = torch.stack([log_factor(step * direction) for step in (-1.0, 0.0, 1.0, 2.0)])
     third = values @ values.new_tensor([-1.0, 3.0, -3.0, 1.0])
     return bool(third.abs() <= 1e5 * torch.finfo(like.dtype).eps * values.abs().max().clamp(min=1.0))
-
-
-def _is_gaussian(family: Product) -> bool:
-    return all(isinstance(member, GaussianFamily) for member in family.members)
 
 
 def somewhere(family: Product, like: Tensor) -> Tensor:

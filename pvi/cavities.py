@@ -8,10 +8,11 @@ from pvi.posterior import Posterior
 
 
 class Setting(NamedTuple):
-    """What every client may know of the whole: the prior as a factor, and how many clients there are."""
+    """What a client is told of the whole: the prior as a factor, how many clients there are, its share of the rows."""
 
     prior: Factor
     num_clients: int
+    row_share: float = 1.0
 
 
 class Cavity(NamedTuple):
@@ -43,6 +44,11 @@ def prior_alone(posterior: Posterior, factor: Factor, setting: Setting) -> Cavit
 def prior_share(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
     """p^(1/M): no client hears of the others, the prior is split among them (Bayesian committee machine)."""
     return Cavity(power(setting.prior, 1 / setting.num_clients), factor)
+
+
+def prior_row_share(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
+    """p^(n_m / n): as :func:`prior_share`, by rows."""
+    return Cavity(power(setting.prior, setting.row_share), factor)
 
 
 def average_deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:

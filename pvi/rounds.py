@@ -112,8 +112,15 @@ def answer(plan: Plan, state: RunState, collected: tuple[str, ...]) -> dict[str,
     if absent:
         raise ValueError(f"schedule {plan.schedule.name!r} collects {absent}, which hold no q: dispatch first")
     setting = server_module.setting(state.server, len(state.clients))
+    rows = {name: problem.batch.num_rows for name, problem in state.problem.clients.items()}
     tasks = [
-        Task(state.clients[name], state.sent[name].problem, state.sent[name].posterior, setting) for name in collected
+        Task(
+            state.clients[name],
+            state.sent[name].problem,
+            state.sent[name].posterior,
+            setting._replace(row_share=rows[name] / sum(rows.values())),
+        )
+        for name in collected
     ]
     answers = plan.executor.run(tasks, plan.algorithm, plan.solver, state.damping)
     return dict(zip(collected, answers, strict=True))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ class Product:
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.split([member.size for member in self.members], -1)
 
+    @cached_property
     def _gaussians(self) -> list[GaussianFamily]:
         found = [member for member in self.members if isinstance(member, GaussianFamily)]
         if len(found) < len(self.members):
@@ -165,35 +167,35 @@ class Product:
 
     def location(self, natural: Tensor) -> Tensor:
         """The mean of x; all members must be Gaussian."""
-        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), strict=True)
         return torch.cat([member.location(part) for member, part in parts], -1)
 
     def variance(self, natural: Tensor) -> Tensor:
         """The diagonal of the covariance; all members must be Gaussian."""
-        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), strict=True)
         return torch.cat([member.variance(part) for member, part in parts], -1)
 
     def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
         """The members' draws from their pieces of the noise, end to end."""
-        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(noise), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), self._pieces(noise), strict=True)
         return torch.cat([member.from_noise(part, piece) for member, part, piece in parts], -1)
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, summed over the members."""
-        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(design), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), self._pieces(design), strict=True)
         return torch.stack([member.predictor_variance(part, piece) for member, part, piece in parts]).sum(0)
 
     def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
         """Each member's own quadratic; curvature between members is dropped, as the family demands."""
-        pieces = zip(self._gaussians(), self._pieces(gradient), self._pieces(design), self._pieces(at), strict=True)
+        pieces = zip(self._gaussians, self._pieces(gradient), self._pieces(design), self._pieces(at), strict=True)
         return torch.cat([member.quadratic(g, piece, weights, a) for member, g, piece, a in pieces])
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """The members relocated, end to end."""
-        parts = zip(self._gaussians(), self._naturals(natural), self._pieces(loc), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), self._pieces(loc), strict=True)
         return torch.cat([member.relocate(part, piece) for member, part, piece in parts])
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
         """Block-diagonal Λ, ``[size, size]``."""
-        parts = zip(self._gaussians(), self._naturals(natural), strict=True)
+        parts = zip(self._gaussians, self._naturals(natural), strict=True)
         return torch.block_diag(*[member.precision_matrix(part) for member, part in parts])

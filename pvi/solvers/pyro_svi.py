@@ -37,12 +37,11 @@ def local_model(problem: LocalProblem, cavity: Tensor) -> Callable[..., None]:
     """
     everything = problem.approximation.coordinates
     replaced = problem.program.shared if problem.absorbed is None else everything
-    rest = everything.size - replaced.size
+    # The cavity says nothing of latents beyond those replaced: any value inside their supports serves.
+    rest = problem.family.interior(cavity)[replaced.size :]
 
     def log_factor(x: Tensor) -> Tensor:
-        # The cavity says nothing of latents beyond those replaced: any value serves.
-        whole = torch.cat([x, x.new_zeros(rest)]) if rest else x
-        return (cavity * problem.family.statistics(whole)).sum(-1)
+        return (cavity * problem.family.statistics(torch.cat([x, rest]))).sum(-1)
 
     factor = CavityPrior(replaced, log_factor)
     program = problem.program.model
