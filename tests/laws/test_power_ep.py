@@ -218,6 +218,28 @@ def test_gradients_of_the_bound_are_those_of_the_divergence(alpha):
     assert value.mean().item() == pytest.approx(expected, abs=5 * value.std().item() / 10)
 
 
+@pytest.mark.parametrize(("guide", "covariance"), GUIDES)
+def test_private_latents_are_those_of_ep_on_all_latents(guide, covariance):
+    """Random intercepts that stay with their clients, against EP over (weights, bias, intercepts) of all rows."""
+    data = clients(torch.arange(40).split([12, 28]))
+    design = torch.cat([X[:40], torch.ones(40, 1, dtype=F64), torch.eye(2, dtype=F64).repeat_interleave(
+        torch.tensor([12, 28]), 0)], 1)  # fmt: skip
+    want = power_ep(design.numpy(), Y[:40].numpy(), 1.0, covariance=covariance)
+    result = pvi.fit(
+        "mixed_logistic_regression", data, guide=guide, algorithm="power-ep", schedule="sequential", damping=1.0,
+        rounds=20 if guide is None else 10,
+    )  # fmt: skip
+    assert result.settings["solver"] == "RowEP"
+    mean, variance = moments_of(want.posterior)
+    sd = np.sqrt(np.diag(variance) if variance.ndim == 2 else variance)
+    found = [result.posterior.mean["weights"], result.posterior.mean["bias"][None]]
+    found += [result.private[f"client {k}"].mean["effect"][None] for k in (0, 1)]
+    assert np.abs((torch.cat(found).numpy() - mean) / sd).max() < 1e-5
+    spread = [result.posterior.sd["weights"], result.posterior.sd["bias"][None]]
+    spread += [result.private[f"client {k}"].sd["effect"][None] for k in (0, 1)]
+    assert np.abs(torch.cat(spread).numpy() / sd - 1).max() < 1e-5
+
+
 @pytest.mark.slow
 def test_one_factor_a_client_gives_mean_field_the_exact_marginals():
     """A correlated Gaussian posterior: alpha = 1 has its marginal variances, where KL has conditional ones."""
