@@ -5,11 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from laws.federations import MODELS, designs, oracle_natural, regression
+from laws.federations import pooled as all_rows
+from oracles import bcm, global_vi
 from oracles import linear_regression as closed_form
 
 import pvi
 from pvi.factors import as_factor, multiply, normalise
 from pvi.models import linear_regression
+from pvi.solvers import Newton
 
 NOISE = 0.7
 
@@ -88,3 +92,27 @@ def test_mean_field_fixed_point_is_the_mean_field_optimum():
     np.testing.assert_allclose(found.numpy(), mean, atol=1e-6)
     sd = torch.cat([result.posterior.sd["weights"], result.posterior.sd["bias"][None]])
     np.testing.assert_allclose(sd.numpy(), np.diag(np.linalg.inv(covariance)) ** -0.5, atol=1e-8)
+
+
+@pytest.mark.parametrize("algorithm", ["bcm-same", "bcm-split"])
+def test_committee_machines_are_exact(algorithm, exact):
+    """η_p + Σ λ_m, whether each client used p and the server divides it out again, or each used its share p^(1/M)."""
+    mean, covariance, evidence = exact
+    model = partial(linear_regression.model, noise_scale=NOISE)
+    result = pvi.fit(model, clients(), guide="full", algorithm=algorithm)
+    found = result.posterior.family.standard(result.posterior.natural)
+    np.testing.assert_allclose(found["weights+bias.loc"].numpy(), mean, atol=1e-8)
+    np.testing.assert_allclose(found["weights+bias.covariance_matrix"].numpy(), covariance, atol=1e-8)
+    assert result.elbo == pytest.approx(evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize(("algorithm", "split"), [("bcm-same", None), ("bcm-split", "clients")])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
+def test_outside_conjugate_models_they_are_not(likelihood, algorithm, split):
+    """What they do reach is the oracle's committee, below the optimum: the clients' factors depend on one another."""
+    data = regression(likelihood)
+    result = pvi.fit(MODELS[likelihood], data, algorithm=algorithm, solver=Newton(tolerance=1e-10))
+    found = oracle_natural(result.posterior.family, result.posterior.natural)
+    for one, other in zip(found, bcm(designs(data), split, likelihood).posterior, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert result.elbo < global_vi(*all_rows(data), likelihood).elbo - 0.1

@@ -11,7 +11,7 @@ add up to the evidence. A damped visit multiplies Z_q by ∫ q^(1 - ρ) q_m^ρ, 
 import numpy as np
 import pytest
 import torch
-from laws.federations import MODELS, NOISE, begin, designs, last, oracle_moments, play, pooled, regression
+from laws.federations import MODELS, NODES, NOISE, begin, designs, last, oracle_moments, play, pooled, regression
 from oracles import elbo, linear_regression
 
 from pvi import client as clients_module
@@ -91,7 +91,7 @@ def test_the_log_scales_add_up_to_the_divergence_and_so_to_the_free_energy(likel
         divergence = torch.stack(parts).sum().item()
         assert divergence == pytest.approx(q.kl(state.server.prior).item(), abs=1e-9)
         fit = sum(expected_log_likelihood(problem, q.natural).value for problem in state.problem.clients.values())
-        expected = elbo(design, y, *oracle_moments(q), likelihood, noise_scale=NOISE, num_nodes=250)
+        expected = elbo(design, y, *oracle_moments(q), likelihood, noise_scale=NOISE, num_nodes=NODES)
         assert fit - divergence == pytest.approx(expected, abs=1e-8)
 
 

@@ -14,15 +14,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from laws.federations import MODELS, NOISE, begin, last, oracle_moments, play, pooled, regression
+from laws.federations import MODELS, NODES, NOISE, begin, last, oracle_moments, play, pooled, regression
 from oracles import elbo
 
 from pvi.factors import Factor, as_factor, cavity, multiply, normalise
 from pvi.free_energy import free_energy
 from pvi.models import logistic_regression
 from pvi.objectives import local_free_energy
-
-NODES = 250
 
 
 def log_normaliser(state):
