@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.solvers.alpha import alpha_solver
-from pvi.solvers.by_family import ByFamily
+from pvi.solvers.by_family import ByFamily, stochastic_solver
 from pvi.solvers.conjugate import Conjugate, NotConjugateError
+from pvi.solvers.gradient_ascent import GradientAscent
 from pvi.solvers.lbfgs import LBFGS, NotGaussianError
+from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
 from pvi.solvers.protocol import Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
@@ -16,10 +18,10 @@ from pvi.solvers.svi import SVI
 
 
 def default_solver(problems: Sequence[LocalProblem]) -> Solver:
-    """Newton where every client's model is generalised linear, and so solved exactly; closed forms where every
-    likelihood lies in the family; else functional SVI.
+    """One solver for all clients: the most exact one that covers every one of them.
 
-    For an alpha divergence: :func:`alpha_solver`.
+    Newton for generalised linear models, closed forms for likelihoods in the family, else functional SVI for Gaussian
+    families and natural gradients for others. For an alpha divergence: :func:`alpha_solver`.
     """
     if any(problem.alpha for problem in problems):
         return alpha_solver(problems)
@@ -27,7 +29,7 @@ def default_solver(problems: Sequence[LocalProblem]) -> Solver:
         return Newton()
     if all(problem.conjugate is not None and problem.conjugate.exact for problem in problems):
         return Conjugate()
-    return SVI()
+    return stochastic_solver(problems[0].approximation.family)
 
 
 def prior_solver() -> Solver:
@@ -38,9 +40,11 @@ def prior_solver() -> Solver:
 SOLVERS: dict[str, Callable[[], Solver]] = {
     "newton": Newton,
     "conjugate": Conjugate,
+    "natural-gradient": NaturalGradient,
     "lbfgs": LBFGS,
     "svi": SVI,
     "pyro-svi": PyroSVI,
+    "gradient": GradientAscent,
     "row-ep": RowEP,
 }
 """What a solver can be called by: each with its default options."""
@@ -63,6 +67,8 @@ __all__ = [
     "SVI",
     "ByFamily",
     "Conjugate",
+    "GradientAscent",
+    "NaturalGradient",
     "Newton",
     "NotConjugateError",
     "NotExactError",
