@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pandas as pd
+import torch
 from rich import box
 from rich.markup import escape
 from rich.table import Table
@@ -12,6 +13,7 @@ from pvi.diagnostics.heldout import ALL, heldout_log_density, heldout_metrics
 from pvi.diagnostics.labels import element_labels
 from pvi.diagnostics.marginals import direction, interval
 from pvi.diagnostics.ratios import RATIOS, ratio_name
+from pvi.history import Round
 from pvi.result import Result
 
 READABLE = 20
@@ -49,22 +51,39 @@ def coefficient_table(result: Result) -> pd.DataFrame:
 def history_frame(result: Result) -> pd.DataFrame:
     """One row a round: the fields of :class:`pvi.Round` flat, with running totals of what was sent.
 
-    ``elbo``, ``kl`` and ``log_likelihood[client]`` (expected under q) are in nats; ``rejected`` names clients.
+    ``elbo``, ``kl`` and ``log_likelihood[client]`` (expected under q) are in nats; ``rejected`` and ``unconverged``
+    name clients, ``max_staleness`` counts the server's steps, ``accelerated`` the rounds that were mixed (0: the plain
+    step was taken); ``hyperparameter[name]``, or ``hyperparameter[name][index]`` of arrays, are those learned.
     """
+    left_out = ("number", "expected_log_likelihood", "clients", "hyperparameters", "mixing")
     records = []
     for record in result.history:
-        flat: dict[str, Any] = {
-            key: value
-            for key, value in record._asdict().items()
-            if key not in ("number", "expected_log_likelihood", "clients")
+        flat: dict[str, Any] = {key: value for key, value in record._asdict().items() if key not in left_out}
+        flat |= {
+            "accelerated": len(record.mixing),
+            "max_staleness": record.max_staleness,
+            "rejected": ";".join(record.rejected),
+            "unconverged": ";".join(record.unconverged),
         }
+        flat |= _learned(record)
         likelihoods = {f"log_likelihood[{name}]": value for name, value in record.expected_log_likelihood.items()}
-        records.append({"round": record.number} | flat | {"rejected": ";".join(record.rejected)} | likelihoods)
+        records.append({"round": record.number} | flat | likelihoods)
     frame = pd.DataFrame.from_records(records)
     for name in ("communications", "bytes_sent", "seconds"):
         place = int(frame.columns.get_indexer(pd.Index([name]))[0])
         frame.insert(place + 1, f"cumulative_{name}", frame[name].cumsum())
     return frame
+
+
+def _learned(record: Round) -> dict[str, float]:
+    """A round's hyperparameters, an element a column, row-major as in the table of hyperparameters."""
+    found: dict[str, float] = {}
+    for name, value in record.hyperparameters.items():
+        values = torch.as_tensor(value, dtype=torch.float64)
+        numbers = values.reshape(-1).tolist()
+        labels = [f"[{index}]" for index in range(len(numbers))] if values.ndim else [""]
+        found |= {f"hyperparameter[{name}]{label}": number for label, number in zip(labels, numbers, strict=True)}
+    return found
 
 
 def render_coefficients(table: pd.DataFrame, title: str = "Coefficients", width: int = 80) -> Table:

@@ -1,6 +1,8 @@
 import math
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -76,7 +78,31 @@ def test_history(result):
     assert frame["elbo"].iloc[-1] == result.elbo
     parts = [f"log_likelihood[{name}]" for name in SIZES]
     assert np.allclose(frame[parts].sum(axis=1) - frame["kl"], frame["elbo"])
-    assert (frame["rejected"] == "").all()
+    assert (frame[["rejected", "unconverged"]] == "").all().all()
+    assert (frame[["accelerated", "max_staleness"]] == 0).all().all()
+    assert not {"hyperparameters", "mixing", "clients"} & set(frame)
+
+
+def test_history_of_the_complete_method(result, tmp_path):
+    first, *others = result.history
+    infos = dict(first.clients)
+    infos["north"] = infos["north"]._replace(staleness=3, rejected="it broke")
+    solver = infos["south"].solver._replace(converged=False, message="too few steps")
+    infos["south"] = infos["south"]._replace(solver=solver)
+    values = {"noise": 0.5, "centre": [1.0, 2.0], "table": [[3.0, 4.0], [5.0, 6.0]]}
+    first = first._replace(clients=infos, mixing=(0.3, -0.1, 0.8), hyperparameters=values)
+    made_up = replace(result, history=[first, *(record._replace(hyperparameters=values) for record in others)])
+    frame = history_frame(made_up)
+    assert list(frame["accelerated"]) == [3, 0, 0, 0]
+    assert list(frame["max_staleness"]) == [3, 0, 0, 0]
+    assert list(frame["rejected"]) == ["north", "", "", ""]
+    assert list(frame["unconverged"]) == ["south", "", "", ""]
+    assert (frame["hyperparameter[noise]"] == 0.5).all()
+    assert frame.loc[0, ["hyperparameter[centre][0]", "hyperparameter[centre][1]"]].tolist() == [1, 2]
+    assert [frame.loc[0, f"hyperparameter[table][{index}]"] for index in range(4)] == [3, 4, 5, 6]
+    frame.to_csv(tmp_path / "history.csv", index=False)
+    kinds = pd.read_csv(tmp_path / "history.csv", keep_default_na=False).dtypes
+    assert [name for name, kind in kinds.items() if kind.kind not in "if"] == ["rejected", "unconverged"]
 
 
 def rendered(table, width):

@@ -78,11 +78,11 @@ def predict(
             messages.print(f"{len(table)} rows written to {out}", highlight=False, markup=False)
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
-        if y is not None and client is not None:
-            messages.print("(no metrics: they are for clients never seen)", style="dim", highlight=False)
-        elif y is not None:
-            rows = {file.name: Batch((x, y), arguments)}
-            metrics = heldout_metrics(result, rows, min(draws, draws_for(rows)), seed)
+        if y is not None:
+            rows = {client or file.name: Batch((x, y), arguments)}
+            # Without --client the rows are a new client's, whatever the file is called.
+            known = result if client is not None else replace(result, local={})
+            metrics = heldout_metrics(known, rows, min(draws, draws_for(rows)), seed)
             messages.print(render_metrics(metrics.head(1), "Against the target in the file"))
             messages.print("(rows that took part in the fit look better than new ones)", style="dim", highlight=False)
 

@@ -47,18 +47,23 @@ def private_table(result: Result) -> tuple[Table | None, str]:
     """
     if not result.private:
         return None, ""
-    note = "Private latents belong to one client; predictions for held-out rows are those for a client never seen."
+    sentences = ["Private latents belong to one client."]
     lines = []
     for client, posterior in result.private.items():
         labels = element_labels(posterior.coordinates, result.columns)
         for site in (name for name in posterior.site_names if name not in result.by_row):
             mean, sd = (part.reshape(-1).tolist() for part in posterior.moments(site))
             lines += [(client, label, *numbers) for label, *numbers in zip(labels[site], mean, sd, strict=True)]
+    if lines:
+        sentences.append("Its held-out rows are predicted with them.")
+    if result.by_row:
+        sentences.append("Those with one value a row are new in held-out rows.")
     left_out = [f"latents with one value a row ({', '.join(result.by_row)})"] if result.by_row else []
     if len(lines) > MOST:
         left_out.append(f"{len(lines) - MOST} of {len(lines)} lines of private latents")
     if left_out:
-        note += f" Not shown: {', '.join(left_out)}; pvi.load(folder).private has them."
+        sentences.append(f"Not shown: {', '.join(left_out)}; pvi.load(folder).private has them.")
+    note = " ".join(sentences)
     if not lines:
         return None, note
     shown = _table("Private latents")

@@ -18,7 +18,9 @@ ALL = "all clients"
 def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int = 1000, seed: int = 0) -> pd.DataFrame:
     """One row a client and a last one, ``all clients``, over all rows together.
 
-    ``holdout`` holds clients' data as :func:`pvi.fit` takes them; clients without rows get NaN. Columns: ``rows``,
+    ``holdout`` holds clients' data as :func:`pvi.fit` takes them; clients without rows get NaN. A client whose own
+    latents the result has is predicted with these (latents by row are new in new rows); another one's come from their
+    prior. Columns: ``rows``,
     ``log_density`` (mean log predictive density log ∫ p(y_i | θ) q(θ) dθ a row, in nats; higher is better), and for
     Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability; lower is
     better), else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
@@ -50,7 +52,7 @@ def heldout_log_density(result: Result, holdout: Mapping[str, Any], num_samples:
     for client, data in holdout.items():
         batch = _batch(data, client)
         if batch is not None:
-            densities = _densities(result, batch, num_samples, seed)
+            densities = _densities(result, batch, client, num_samples, seed)
             total, rows = total + densities.sum().item(), rows + len(densities)
     return total / rows if rows else math.nan
 
@@ -60,10 +62,12 @@ def _rows(result: Result, data: Any, client: str, num_samples: int, seed: int) -
     if batch is None:
         return pd.DataFrame({"log_density": []})
     found = observations(result.model, batch) if result.model is not None else {}
-    columns = {"log_density": _densities(result, batch, num_samples, seed)}
+    columns = {"log_density": _densities(result, batch, client, num_samples, seed)}
     if len(found) == 1:
         ((site, observation),) = found.items()
-        mean = result.predict_mean(*batch.args, num_samples=num_samples, seed=seed, **batch.kwargs)[site].cpu()
+        own = _known(result, client)
+        means = result.predict_mean(*batch.args, num_samples=num_samples, seed=seed, client=own, **batch.kwargs)
+        mean = means[site].cpu()
         value = observation.value.cpu().to(mean.dtype)
         columns["squared"] = (mean - value).square().reshape(len(value), -1).mean(-1)
         if observation.distribution == "Bernoulli":
@@ -79,8 +83,14 @@ def _batch(data: Any, client: str) -> Batch | None:
     return as_batch(data, client)
 
 
-def _densities(result: Result, batch: Batch, num_samples: int, seed: int) -> Tensor:
+def _known(result: Result, client: str) -> str | None:
+    """The client where its own latents are known."""
+    return client if client in result.local else None
+
+
+def _densities(result: Result, batch: Batch, client: str, num_samples: int, seed: int) -> Tensor:
     """log ∫ p(y_i | θ) q(θ) dθ of each row, all observed sites of a row jointly."""
-    found = result.log_likelihood(*batch.args, num_samples=num_samples, seed=seed, **batch.kwargs)
+    own = _known(result, client)
+    found = result.log_likelihood(*batch.args, num_samples=num_samples, seed=seed, client=own, **batch.kwargs)
     rows = torch.stack([value.reshape(*value.shape[:2], -1).sum(-1) for value in found.values()]).sum(0)
     return (rows.logsumexp(0) - math.log(num_samples)).cpu()

@@ -172,21 +172,25 @@ def test_private_latents(hospitals, tmp_path, call):
     place = said.index("Private latents")
     for client, posterior in found.private.items():
         place = said.index(f"{client} effect {posterior.mean['effect']:.3f} {posterior.sd['effect']:.3f}", place)
-    assert "predictions for held-out rows are those for a client never seen" in said
+    assert "Private latents belong to one client. Its held-out rows are predicted with them." in said
     tables = load_tables(
         FitOptions(files=tuple(map(str, hospitals)), target="died", holdout=0.1, model="mixed_logistic_regression")
     )
     written = pd.read_csv(tmp_path / "run/heldout.csv", index_col="client")
     for client, (x, y) in tables.holdout.items():
-        alone = found.log_predictive_density(x, y, num_samples=1000)["y"].mean()
+        alone = found.log_predictive_density(x, y, num_samples=1000, client=client)["y"].mean()
         assert np.isclose(written.loc[client, "log_density"], float(alone))
     own, new = (call("predict", tmp_path / "run", hospitals[0], *client) for client in (("--client", "north"), ()))
     first = [float(outcome.stdout.splitlines()[1].split(",")[1]) for outcome in (own, new)]
     x = torch.cat([tables.training["north"][0][:0], tables.schema.encode(pd.read_csv(hospitals[0], dtype=str))])
     expected = [found.predict_mean(x, client=client)["y"][0] for client in ("north", None)]
     assert np.allclose(first, expected, rtol=1e-5)
-    assert "no metrics" in own.output
-    assert "Against the target" in new.output
+    y = tables.schema.encode_target(pd.read_csv(hospitals[0], dtype=str))
+    for outcome, client in ((own, "north"), (new, None)):
+        assert "Against the target" in outcome.output
+        (line,) = [line for line in outcome.output.splitlines() if line.startswith((" north", "north"))]
+        density = found.log_predictive_density(x, y, client=client)["y"].mean()
+        assert f" {density:.3f} " in line
     assert "no latents of its own" in call("predict", tmp_path / "run", hospitals[0], "--client", "east").output
 
 
@@ -203,6 +207,7 @@ def test_private_latents_beyond_the_first_lines_are_counted(hospitals, monkeypat
     assert "Not shown: 1 of 2 lines of private latents; pvi.load(folder).private has them." in said
     table, said = private_table(replace(result, by_row=("effect",)))
     assert table is None
+    assert said.startswith("Private latents belong to one client. Those with one value a row are new in held-out rows.")
     assert "Not shown: latents with one value a row (effect); pvi.load(folder).private has them." in said
 
 
