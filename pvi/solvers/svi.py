@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pvi.families.kinds import is_discrete
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.programs.program import log_likelihood, num_rows
 from pvi.solvers.protocol import SolverInfo
@@ -124,7 +125,8 @@ class SVI:
         return max(1, round(self.epochs * rows / min(rows, self.batch_size or rows)))
 
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
-        """See :class:`~pvi.solvers.protocol.Solver`."""
+        """See :class:`~pvi.solvers.protocol.Solver`; raises ``ValueError`` for a discrete latent."""
+        _check_reparameterised(problem)
         family = problem.family
         generator = torch.Generator(device=start.device).manual_seed(seed)
         origin, scale = family.free(start), family.free_scale(start)
@@ -162,6 +164,16 @@ class SVI:
         natural = family.natural_from_free(origin + scale * average).detach()
         message = "" if cuts > MAX_CUTS else f"the free energy still rose after {taken} steps"
         return natural, SolverInfo(taken, current.mean().item(), cuts > MAX_CUTS, message)
+
+
+def _check_reparameterised(problem: LocalProblem) -> None:
+    whole = problem.approximation.family
+    discrete = [name for name, member in zip(whole.names, whole.members, strict=True) if is_discrete(member)]
+    if discrete:
+        raise ValueError(
+            f"client {problem.client!r}: SVI needs draws with a derivative, which the discrete latents {discrete} do "
+            "not have; use pvi.solvers.NaturalGradient, or sum them out in the model"
+        )
 
 
 def _plateau(previous: Tensor | None, current: Tensor) -> bool:

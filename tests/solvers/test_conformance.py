@@ -11,8 +11,10 @@ import torch
 from pyro.optim import ClippedAdam
 
 import pvi.solvers
+from pvi.programs.linear_predictor import NotAffine
 from pvi.solvers import (
     LBFGS,
+    SOLVERS,
     SVI,
     Conjugate,
     GradientAscent,
@@ -24,6 +26,10 @@ from pvi.solvers import (
     PyroSVI,
     RowEP,
     SolverInfo,
+    SubPartitions,
+    default_solver,
+    prior_solver,
+    resolve_solver,
 )
 from pvi.testing import check_solver
 from pvi.testing.solver_problems import conjugate_problems, counted_problems
@@ -35,6 +41,7 @@ PROBLEMS = (*GAUSSIAN, *COUNTED)
 SETTINGS = {
     SVI: {"steps": 600, "learning_rate": 0.1, "num_particles": 8, "window": 30},
     PyroSVI: {"steps": 400, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.99})},
+    SubPartitions: {"solver": NaturalGradient(), "passes": 100},
 }
 """Other solvers run as they come."""
 
@@ -44,11 +51,12 @@ REFUSED = {
     **{(LBFGS, problem.name): NotGaussianError for problem in COUNTED},
     **{(Newton, problem.name): NotExactError for problem in COUNTED},
     **{(RowEP, problem.name): ValueError for problem in COUNTED},
+    (SVI, "a choice"): ValueError,
 }
 """What a solver says it cannot do; whatever is not listed it must do."""
 
 
-QUICK = (Newton, Conjugate, LBFGS, NaturalGradient)
+QUICK = (Newton, Conjugate, LBFGS, NaturalGradient, SubPartitions)
 """They need no seeds."""
 
 
@@ -71,8 +79,8 @@ def test_discovery_finds_all_exported_solvers():
 @pytest.mark.parametrize("cls", discovered(), ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_solves_repeat_and_change_nothing_outside(cls, problem):
-    settings = {"steps": 20} if any(field.name == "steps" for field in dataclasses.fields(cls)) else {}
-    solver = cls(**settings)
+    few = {"steps": 20} if any(field.name == "steps" for field in dataclasses.fields(cls)) else {}
+    solver = cls(**few or SETTINGS.get(cls, {}))
     if (cls, problem.name) in REFUSED:
         with pytest.raises(REFUSED[cls, problem.name], match="client 0"):
             solver.solve(problem.problem, problem.cavity, problem.starts[0], 3)
@@ -90,7 +98,7 @@ def solved_by(cls):
 
 @pytest.mark.parametrize("cls", QUICK, ids=lambda cls: cls.__name__)
 def test_deterministic_solvers_solve_all_conjugate_problems_but_those_refused(cls):
-    check_solver(cls(), problems=solved_by(cls))
+    check_solver(cls(**SETTINGS.get(cls, {})), problems=solved_by(cls))
 
 
 STOCHASTIC = [cls for cls in discovered() if cls not in (*QUICK, GradientAscent)]
@@ -103,6 +111,32 @@ STOCHASTIC = [cls for cls in discovered() if cls not in (*QUICK, GradientAscent)
 def test_all_conjugate_problems(cls, problem):
     if (cls, problem.name) not in REFUSED:
         check_solver(cls(**SETTINGS.get(cls, {})), problems=[problem])
+
+
+def test_the_default_is_the_most_exact_solver_that_covers_every_client():
+    regression, counts = GAUSSIAN[1].problem, COUNTED[0].problem
+    assert isinstance(default_solver([regression]), Newton)
+    assert isinstance(default_solver([counts, counts]), Conjugate)
+    other = counts._replace(conjugate=None)
+    assert isinstance(default_solver([counts, other]), NaturalGradient)
+    unknown = regression._replace(predictor=NotAffine("it is hidden"))
+    assert isinstance(default_solver([regression, unknown]), SVI)
+    assert isinstance(default_solver([unknown._replace(alpha=0.5)]), SVI)
+
+
+def test_solvers_by_name():
+    for name, make in SOLVERS.items():
+        assert type(resolve_solver(name)) is make
+    assert resolve_solver(chosen := Newton(max_steps=3)) is chosen
+    with pytest.raises(ValueError, match="unknown solver 'adam'; there are newton, conjugate"):
+        resolve_solver("adam")
+
+
+def test_the_servers_own_solver_takes_every_family():
+    for case in (GAUSSIAN[3], COUNTED[0], COUNTED[3]):
+        natural, info = prior_solver().solve(case.problem, case.cavity, case.starts[0], 0)
+        assert case.deviations(natural).abs().max() < 1e-5
+        assert info.converged
 
 
 def test_the_problems_have_cavities_of_all_kinds():
