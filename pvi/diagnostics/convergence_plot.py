@@ -1,25 +1,35 @@
 """The way to convergence: ELBO, its distance to the last one, held-out log density."""
 
 import math
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pvi.diagnostics.style import BLUE, DARK, DPI, GREY, GRID, ORANGE, RED, SMALL, hide, new_figure
+from pvi.history import Round
 from pvi.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def convergence(result: Result, path: str | Path, heldout: Sequence[float] | None = None) -> None:
+def convergence(
+    result: Result, path: str | Path, heldout: Sequence[float] | None = None, *, simulated_time: bool = False
+) -> None:
     """ELBO against communications, its distance to the last one on a log axis, and held-out log density.
 
-    ``heldout`` has one number a round, nats a row. Rounds with a shortened step or a rejected update are marked.
+    ``heldout`` has one number a round, nats a row. Rounds with a shortened step, a rejected update, a repetition
+    (``damping="auto"``) or an accelerated step are marked. With ``simulated_time`` the horizontal axis is the
+    schedule's clock: asynchronous rounds then show how long clients were waited for. Raises ``ValueError`` where the
+    rounds have no simulated time.
     """
     rounds = result.history
-    sent = list(accumulate(record.communications for record in rounds))
+    sent: list[float] = list(accumulate(record.communications for record in rounds))
+    if simulated_time:
+        sent = [record.simulated_seconds for record in rounds]
+        if not all(earlier < later for earlier, later in pairwise([0.0, *sent])):
+            raise ValueError(f"the rounds have no simulated time that grows ({sent[:5]}...); plot communications")
     elbo = [record.elbo for record in rounds]
     shown = heldout is not None and any(math.isfinite(value) for value in heldout)
     panels = 3 if shown else 2
@@ -49,9 +59,9 @@ def convergence(result: Result, path: str | Path, heldout: Sequence[float] | Non
         _late_range(axes[2], list(heldout), 0.005)
     _marks(axes[0], sent, result)
     for panel in axes:
-        panel.set_xlabel("communications (messages)", fontsize=9)
+        panel.set_xlabel("simulated time (s)" if simulated_time else "communications (messages)", fontsize=9)
         panel.grid(color=GRID, lw=0.8)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.xaxis.get_major_locator().set_params(integer=not simulated_time)
         panel.tick_params(labelsize=SMALL)
         hide(panel, ("top", "right"))
         if panel.get_legend_handles_labels()[0] and (panel is not axes[1] or above):
@@ -59,14 +69,20 @@ def convergence(result: Result, path: str | Path, heldout: Sequence[float] | Non
     figure.savefig(path, dpi=DPI)
 
 
-def _marks(axes: "Axes", sent: list[int], result: Result) -> None:
+def _marks(axes: "Axes", sent: list[float], result: Result) -> None:
+    """Accelerated rounds have points of another colour, since most may be; the rest open signs around their points."""
     points = list(zip(sent, result.history, strict=True))
-    short = [(x, record.elbo) for x, record in points if record.step_fraction < 1]
-    refused = [(x, record.elbo) for x, record in points if record.rejected]
-    if short:
-        axes.plot(*_columns(short), "v", ms=7, mec=ORANGE, mfc="none", mew=1.4, label="step shortened")
-    if refused:
-        axes.plot(*_columns(refused), "x", ms=7, color=RED, mew=1.6, label="an update rejected")
+    kinds: tuple[tuple[str, Callable[[Round], bool], dict[str, Any]], ...] = (
+        ("accelerated", lambda one: bool(one.mixing), {"marker": "o", "ms": 4, "color": ORANGE}),
+        ("repeated", lambda one: one.attempts > 1, {"marker": "s", "ms": 8, "color": DARK, "mew": 1.1}),
+        ("step shortened", lambda one: one.step_fraction < 1, {"marker": "v", "ms": 7, "color": ORANGE, "mew": 1.4}),
+        ("an update rejected", lambda one: bool(one.rejected), {"marker": "x", "ms": 7, "color": RED, "mew": 1.6}),
+    )
+    for label, holds, style in kinds:
+        found = [(x, record.elbo) for x, record in points if holds(record)]
+        if found:
+            inside = "full" if label == "accelerated" else "none"
+            axes.plot(*_columns(found), ls="", fillstyle=inside, label=label, zorder=3, **style)
 
 
 def _late_range(axes: "Axes", values: list[float], least: float) -> None:
@@ -89,5 +105,5 @@ def _late_range(axes: "Axes", values: list[float], least: float) -> None:
         axes.text(0.98, 0.03, text, transform=axes.transAxes, fontsize=8, color=DARK, ha="right")
 
 
-def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
+def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]

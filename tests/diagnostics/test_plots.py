@@ -86,11 +86,31 @@ def test_marks(result, tmp_path, drawn):
     rounds = [
         result.history[0]._replace(step_fraction=0.4),
         result.history[1]._replace(clients={"north": info._replace(rejected="it broke")}),
-        *result.history[2:],
+        result.history[2]._replace(attempts=3),
+        result.history[3]._replace(mixing=(0.4, 0.6), attempts=2),
+        *result.history[4:],
     ]
     convergence(dataclasses.replace(result, history=rounds), tmp_path / "c.png")
-    labels = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
-    assert labels == ["step shortened", "an update rejected"]
+    axes = drawn[0].axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["accelerated", "repeated", "step shortened", "an update rejected"]
+    places = {line.get_label(): list(line.get_xdata()) for line in axes.get_lines()}
+    assert places["repeated"] == [18, 24]
+    assert places["accelerated"] == [24]
+
+
+def test_simulated_time(tmp_path, drawn):
+    schedule = pvi.schedules.Asynchronous(latency=[1.0, 1.0, 5.0])
+    result = pvi.fit("logistic_regression", regression_data(), schedule=schedule, damping=0.5, rounds=4)
+    convergence(result, tmp_path / "c.png", [-0.7, -0.6, -0.6, -0.6], simulated_time=True)
+    times = [record.simulated_seconds for record in result.history]
+    assert len(set(np.diff(times))) > 1
+    for panel, count in zip(drawn[0].axes, (4, 3, 4), strict=True):
+        assert list(panel.get_lines()[0].get_xdata()) == times[:count]
+        assert panel.get_xlabel() == "simulated time (s)"
+    timeless = [record._replace(simulated_seconds=0.0) for record in result.history]
+    with pytest.raises(ValueError, match="no simulated time"):
+        convergence(dataclasses.replace(result, history=timeless), tmp_path / "c.png", simulated_time=True)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
