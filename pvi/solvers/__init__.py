@@ -14,6 +14,7 @@ from pvi.solvers.newton import Newton, NotExactError
 from pvi.solvers.protocol import Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
 from pvi.solvers.row_ep import RowEP
+from pvi.solvers.sub_partitions import SubPartitions
 from pvi.solvers.svi import SVI
 
 
@@ -77,6 +78,7 @@ __all__ = [
     "RowEP",
     "Solver",
     "SolverInfo",
+    "SubPartitions",
     "alpha_solver",
     "default_solver",
     "prior_solver",

@@ -53,10 +53,14 @@ def lowered(problem: LocalProblem, natural: Tensor, change: Tensor) -> Tensor:
     return found
 
 
+def length(problem: LocalProblem, natural: Tensor, change: Tensor) -> float:
+    """√(δ·F(η) δ): how long a change of η is, in posterior standard deviations as Fisher's metric measures them."""
+    return (change * lowered(problem, natural, change)).sum().clamp(min=0).sqrt().item()
+
+
 def distance(problem: LocalProblem, cavity: Tensor, state: FixedPointState) -> float:
-    """How far the target is from η, in posterior standard deviations as Fisher's metric measures them."""
-    change = cavity + state.expected.gradient - state.natural
-    return (change * lowered(problem, state.natural, change)).sum().clamp(min=0).sqrt().item()
+    """How far the target is from η, in posterior standard deviations."""
+    return length(problem, state.natural, cavity + state.expected.gradient - state.natural)
 
 
 def init(problem: LocalProblem, cavity: Tensor, natural: Tensor, expectation: Expectation) -> FixedPointState:

@@ -41,7 +41,7 @@ PROBLEMS = (*GAUSSIAN, *COUNTED)
 SETTINGS = {
     SVI: {"steps": 600, "learning_rate": 0.1, "num_particles": 8, "window": 30},
     PyroSVI: {"steps": 400, "optim": ClippedAdam({"lr": 0.1, "lrd": 0.99})},
-    SubPartitions: {"solver": NaturalGradient(), "passes": 100},
+    SubPartitions: {"solver": NaturalGradient(), "parts": 2, "passes": 100},
 }
 """Other solvers run as they come."""
 
