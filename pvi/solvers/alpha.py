@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pvi.families.kinds import is_discrete
 from pvi.objectives import LocalProblem
+from pvi.solvers.conjugate import Conjugate
 from pvi.solvers.protocol import Solver
 from pvi.solvers.row_ep import RowEP
 from pvi.solvers.row_sites import NoLayout, find_layout
@@ -16,8 +17,11 @@ PARTICLES = 32
 def alpha_solver(problems: Sequence[LocalProblem]) -> Solver:
     """RowEP where it covers every client's model and family, else functional SVI with many particles.
 
-    Raises ``ValueError`` for a discrete latent, whose draws have no derivative.
+    Conjugate likelihoods are exact for every alpha. Raises ``ValueError`` for another discrete latent, whose draws have
+    no derivative.
     """
+    if all(problem.conjugate is not None for problem in problems):
+        return Conjugate()
     for problem in problems:
         members = zip(problem.approximation.family.names, problem.approximation.family.members, strict=True)
         discrete = [name for name, member in members if is_discrete(member)]

@@ -19,7 +19,7 @@ from pvi.families import largest_step
 from pvi.objectives import LocalProblem, regulariser, row_expectations
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.quadrature import RowExpectations
-from pvi.solvers.protocol import SolverInfo
+from pvi.solvers.protocol import SolverInfo, check_variational
 
 MAX_HALVINGS = 20
 MAX_GROWTH = 100.0
@@ -179,6 +179,7 @@ class Newton:
 
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; deterministic, ``seed`` is not used."""
+        check_variational(problem, self.name)
         tolerance = max(self.tolerance, torch.finfo(start.dtype).eps ** 0.6)
         state = init(problem, cavity, _narrow(problem, start))
         for taken in range(1, self.max_steps + 1):

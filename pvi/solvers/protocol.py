@@ -36,5 +36,5 @@ def check_variational(problem: LocalProblem, solver: str) -> None:
         raise ValueError(
             f"client {problem.client!r}: {solver} maximises the variational free energy, not that of the alpha "
             f"divergence (alpha = {problem.alpha:g}) that the algorithm asks for; leave the solver out, or use "
-            "pvi.solvers.SVI"
+            "pvi.solvers.RowEP or SVI"
         )
