@@ -51,7 +51,8 @@ class Conjugate:
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; ``start`` and ``seed`` make no difference.
 
-        The same q minimises every alpha divergence, since it is the tilted distribution. The free energy is exact: F_m = log ∫ exp(η·T(θ) + c) dθ = A(η) + c, in nats.
+        The same q minimises every alpha divergence, since it is the tilted distribution. The free energy is exact:
+        F_m = log ∫ exp(η·T(θ) + c) dθ = A(η) + c, in nats.
         """
         found = likelihood_factor(problem, start)
         natural = cavity + found.natural
