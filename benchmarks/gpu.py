@@ -39,6 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runs: dict[str, dict[str, object]] = {
         "Newton, full covariance": {"guide": "full", "damping": 0.5, "rounds": 5},
+        "Newton, Anderson": {"damping": 0.5, "rounds": 5, "acceleration": "anderson"},
         "SVI, 100 steps": {"solver": pvi.solvers.SVI(steps=100), "rounds": 2},
         "PyroSVI, 100 steps": {"solver": pvi.solvers.PyroSVI(steps=100), "rounds": 2},
     }

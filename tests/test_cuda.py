@@ -1,10 +1,13 @@
 """The same answers on a CUDA device as on the CPU."""
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from torch.distributions import constraints
 
 import pvi
-from pvi.models import logistic_regression
+from pvi.models import logistic_regression, mixed_logistic_regression
 
 pytestmark = [
     pytest.mark.cuda,
@@ -49,3 +52,37 @@ def test_the_device_s_global_generator_is_left_alone(device):
     result = pvi.fit(logistic_regression.model, data(), rounds=1, solver=pvi.solvers.PyroSVI(steps=5), device=device)
     result.predict(data()[0][0], num_samples=3)
     assert torch.equal(before, torch.cuda.get_rng_state())
+
+
+def learned(x, y):
+    scale = pyro.param("scale", x.new_tensor(1.0), constraint=constraints.positive)
+    weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), scale).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
+def sparse(x, y):
+    weights = pyro.sample("weights", dist.Laplace(x.new_zeros(3), 0.3).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (mixed_logistic_regression.model, {"guide": "full", "acceleration": "anderson"}),
+        (learned, {"learn": "all"}),
+        (sparse, {"guide": "full"}),
+        (logistic_regression.model, {"algorithm": "power-ep", "guide": "full"}),
+        (logistic_regression.model, {"damping": "auto", "schedule": "asynchronous"}),
+    ],
+    ids=["private and accelerated", "learned", "foreign prior", "power EP", "searched damping"],
+)
+def test_the_whole_method_is_the_same_on_cuda(model, options):
+    options = {"damping": 0.5, "rounds": 4} | options
+    cpu, cuda = pvi.fit(model, data(), **options), pvi.fit(model, data(), device="cuda", **options)
+    assert cuda.posterior.natural.is_cuda
+    for site in cpu.posterior.site_names:
+        off = (cuda.posterior.mean[site].cpu() - cpu.posterior.mean[site]) / cpu.posterior.sd[site]
+        # The draws of a foreign prior's problem come from another generator there.
+        assert off.abs().max() < (0.05 if model is sparse else 1e-5)
