@@ -184,3 +184,23 @@ def test_hyperparameters_are_attributes():
     assert found["noise"] != 1
     assert json.loads(tree.attrs["learned"]) == ["noise"]
     assert "hyperparameters" not in to_datatree(mixed(), num_samples=5, rows=False).attrs
+
+
+def mixture(y):
+    centre = pyro.sample("centre", dist.Normal(torch.tensor([-1.0, 1.0]), 2.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        second = pyro.sample("second", dist.Bernoulli(torch.tensor(0.3)))
+        pyro.sample("y", dist.Normal(centre[second.long()], 0.5), obs=y)
+
+
+def test_discrete_latents_are_summed_out_of_lp():
+    y = torch.linspace(-2, 2, 9, dtype=torch.float64)
+    result = pvi.fit(mixture, [(y[:4],), (y[4:],)], rounds=1, damping=0.5, solver=pvi.solvers.SVI(steps=5))
+    tree = to_datatree(result, num_samples=20)
+    assert set(tree["posterior"].data_vars) == {"centre"}
+    centre = torch.tensor(tree["posterior/centre"].values[0])
+    parts = dist.Normal(centre[:, None], 0.5).log_prob(y[:, None]) + torch.tensor([0.7, 0.3]).double().log()
+    prior = dist.Normal(torch.tensor([-1.0, 1.0]).double(), 2.0).log_prob(centre).sum(1)
+    direct = prior + parts.logsumexp(2).sum(1)
+    # The model holds 0.3 in single precision.
+    assert np.allclose(tree["sample_stats/lp"].values[0], direct, rtol=1e-6)
