@@ -62,7 +62,7 @@ def counted_problems() -> tuple[Conjugate, ...]:
     counts = torch.tensor([[3.0, 0.0], [5.0, 1.0], [2.0, 0.0], [4.0, 1.0]], dtype=F64)
     hits = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0], dtype=F64)
     kinds = torch.tensor([0, 2, 2, 1, 2, 0, 2, 2])
-    values = torch.tensor([0.9, 1.4, 0.2, 1.1], dtype=F64)
+    values = torch.tensor([0.4, 0.3], dtype=F64)
     # What the others' factors took away leaves cavities of negative shapes, and the client's rows make up for it.
     rates = {"concentration": counts.sum(0) + torch.tensor([-0.5, 1.0]), "rate": torch.tensor([4.5, 6.0])}
     found = torch.softmax(torch.distributions.Normal(CENTRES[:, None], 1.0).log_prob(values).sum(-1), 0)

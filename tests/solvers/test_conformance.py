@@ -105,12 +105,24 @@ STOCHASTIC = [cls for cls in discovered() if cls not in (*QUICK, GradientAscent)
 """Plain gradient steps in η are not meant to arrive; what they are is tested by themselves."""
 
 
+PAIRS = [
+    pytest.param(
+        cls,
+        problem,
+        id=f"{cls.__name__}-{problem.name}",
+        marks=pytest.mark.xfail(strict=True, reason="draws of a discrete latent have no derivative: SVI should refuse")
+        if (cls, problem.name) == (SVI, "a choice")
+        else (),
+    )
+    for cls in STOCHASTIC
+    for problem in solved_by(cls)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-@pytest.mark.parametrize("cls", STOCHASTIC, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(("cls", "problem"), PAIRS)
 def test_all_conjugate_problems(cls, problem):
-    if (cls, problem.name) not in REFUSED:
-        check_solver(cls(**SETTINGS.get(cls, {})), problems=[problem])
+    check_solver(cls(**SETTINGS.get(cls, {})), problems=[problem])
 
 
 def test_the_default_is_the_most_exact_solver_that_covers_every_client():
