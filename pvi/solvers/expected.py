@@ -15,6 +15,9 @@ from pvi.objectives import LocalProblem, each, row_expectations
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.programs.program import log_likelihood
 
+MAX_SCALE = 4.0
+"""Standard deviation of a row's predictor that a search starts with at most."""
+
 
 class Expected(NamedTuple):
     """E_q[log p(y_m | θ)], a scalar in nats, and its gradient in μ ``[num_natural]``."""
@@ -72,6 +75,14 @@ def _by_quadrature(problem: LocalProblem, predictor: LinearPredictor, natural: T
     loc = problem.family.location(natural)
     gradient = problem.family.quadratic(predictor.design.mT @ rows.first, predictor.design, -rows.second, loc)
     return Expected(rows.value.sum(), gradient)
+
+
+def narrowed(problem: LocalProblem, natural: Tensor) -> Tensor:
+    """A start, or one with its mean under which expectations of exp f are finite for every row's predictor f."""
+    if not isinstance(problem.predictor, LinearPredictor):
+        return natural
+    scale = problem.family.predictor_variance(natural, problem.predictor.design).max().sqrt()
+    return natural * (scale / MAX_SCALE).square().clamp(min=1)
 
 
 def likelihood_slopes(problem: LocalProblem, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:

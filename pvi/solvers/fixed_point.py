@@ -37,8 +37,13 @@ class FixedPointState(NamedTuple):
 def fixed_point_step(
     problem: LocalProblem, natural: Tensor, cavity: Tensor, step_size: float, expected: Expected
 ) -> tuple[Tensor, float]:
-    """(1 - β) η + β (η_cav + ∇_μ E_q[log p]), and β: ``step_size``, or less where the result would be improper."""
+    """(1 - β) η + β (η_cav + ∇_μ E_q[log p]), and β: ``step_size``, or less where the result would be improper.
+
+    η itself and β = 0 where the gradient is not finite.
+    """
     change = cavity + expected.gradient - natural
+    if not bool(torch.isfinite(change).all()):
+        return natural, 0.0
     fraction = float(largest_step(problem.family, natural, step_size * change))
     if is_gaussian(problem.family):
         grown = float(problem.family.boundary((MAX_GROWTH - 1) * natural, -step_size * change))

@@ -16,7 +16,7 @@ from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem, regulariser
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.quadrature import expectations
-from pvi.solvers.expected import likelihood_slopes
+from pvi.solvers.expected import likelihood_slopes, narrowed
 from pvi.solvers.protocol import SolverInfo, check_variational
 from pvi.solvers.quasi_newton import init, step
 
@@ -80,12 +80,14 @@ class LBFGS:
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; deterministic, ``seed`` is not used."""
         check_variational(problem, self.name)
-        family = problem.family
+        family, start = problem.family, narrowed(problem, start)
         origin, scale = family.free(start), family.free_scale(start)
         expected = self._expected(problem, start)
 
         def objective(offset: Tensor) -> tuple[Tensor, Tensor]:
             leaf = offset.clone().requires_grad_()
+            if not bool(family.is_proper(family.natural_from_free(origin + scale * offset))):
+                return offset.new_tensor(-torch.inf), torch.zeros_like(offset)
             with torch.enable_grad():
                 natural = family.natural_from_free(origin + scale * leaf)
                 value = expected(natural) + regulariser(family, natural, cavity)

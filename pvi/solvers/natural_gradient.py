@@ -1,5 +1,6 @@
 """Natural-gradient local solves: damped fixed-point steps, exact or by Monte Carlo, for any exponential family."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -7,8 +8,8 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem, regulariser
 from pvi.programs.program import num_rows
-from pvi.solvers.expected import Expectation, NoExactForm, find_expectation
-from pvi.solvers.fixed_point import distance, fixed_point_step, init, step
+from pvi.solvers.expected import Expectation, NoExactForm, find_expectation, narrowed
+from pvi.solvers.fixed_point import distance, fixed_point_step, init, length, step
 from pvi.solvers.newton import NotExactError
 from pvi.solvers.protocol import SolverInfo, check_variational
 from pvi.solvers.sampled import sampled_expectation
@@ -16,6 +17,8 @@ from pvi.solvers.svi import minibatches
 
 FIRST_STEP = 0.1
 """β of the Monte Carlo iteration where none is asked for."""
+LONGEST = 1.0
+"""Its longest step then, in standard deviations of q."""
 STILL = 1e-6
 """A rise in nats that is none."""
 
@@ -80,6 +83,8 @@ class NaturalGradient:
         self, problem: LocalProblem, cavity: Tensor, start: Tensor, expectation: Expectation
     ) -> tuple[Tensor, SolverInfo]:
         tolerance = max(self.tolerance, torch.finfo(start.dtype).eps ** 0.6)
+        if self.step_size is None:
+            start = narrowed(problem, start)
         state, taken, message = init(problem, cavity, start, expectation), 0, ""
         while not (far := distance(problem, cavity, state)) <= tolerance and not message:
             if taken == self.steps:
@@ -101,16 +106,23 @@ class NaturalGradient:
         total = num_rows(problem.program, problem.batch)
         batches = minibatches(total, self.batch_size if plate is None else plate[2], generator)
         first = FIRST_STEP if self.step_size is None else self.step_size
-        natural, estimates = start, []
+        natural, estimates, lost = start, [], 0
         for taken, rows in zip(range(self.steps), batches, strict=False):
             expected = sampled_expectation(problem, natural, natural - cavity, self.num_particles, rows, generator)
             estimates.append(expected.value + regulariser(problem.family, natural, cavity))
             size = 1 / (1 / first + max(0, taken - self.steps // 2))
-            natural, _ = fixed_point_step(problem, natural, cavity, size, expected)
+            if self.step_size is None:
+                # Far from the fixed point the targets of single draws mean little.
+                aim = length(problem, natural, cavity + expected.gradient - natural)
+                size = min(size, LONGEST / aim) if math.isfinite(aim) and aim > 0 else size
+            natural, taken_size = fixed_point_step(problem, natural, cavity, size, expected)
+            lost += taken_size == 0.0
         quarter = max(1, self.steps // 4)
         values = torch.stack(estimates)
         before, last = values[-2 * quarter : -quarter], values[-quarter:]
         message = f"the free energy still rose after {self.steps} steps" if _rises(before, last) else ""
+        if lost:
+            message = f"{lost} of {self.steps} steps were lost: their gradients are not finite"
         return natural, SolverInfo(self.steps, last.mean().item(), not message, message)
 
 

@@ -12,7 +12,7 @@ from toy_programs import F64, normal, problem_of
 
 from pvi.objectives import local_free_energy
 from pvi.programs.linear_predictor import NotAffine
-from pvi.solvers import GradientAscent, NaturalGradient, Newton, NotExactError
+from pvi.solvers import LBFGS, GradientAscent, NaturalGradient, Newton, NotExactError
 from pvi.solvers.expected import find_expectation
 from pvi.solvers.fixed_point import fixed_point_step
 from pvi.solvers.sampled import sampled_expectation
@@ -124,6 +124,39 @@ def test_the_right_baseline_takes_most_of_the_noise_away():
         return torch.stack(found).std(0)
 
     assert bool((noise(exact - prior.natural) < 0.4 * noise(0 * exact)).all())
+
+
+def counts(x, y):
+    """A prior so wide that expectations of exp overflow under it."""
+    weights = pyro.sample("weights", dist.Normal(x.new_zeros(x.shape[1]), 5.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Poisson((x @ weights).exp()), obs=y)
+
+
+@pytest.mark.parametrize("guide", [None, "full"])
+def test_a_start_under_which_the_likelihood_overflows(guide):
+    x = 3 * normal(50, 4, seed=1)
+    rates = (x @ torch.tensor([0.2, -0.1, 0.3, 0.0], dtype=F64)).exp()
+    y = torch.poisson(rates, generator=torch.Generator().manual_seed(0))
+    problem, prior = problem_of(counts, x, y, guide=guide)
+    _, truth = Newton().solve(problem, prior.natural, prior.natural, 0)
+    for solver in (NaturalGradient(), LBFGS()):
+        _, info = solver.solve(problem, prior.natural, prior.natural, 0)
+        assert info.converged
+        assert info.free_energy == pytest.approx(truth.free_energy, abs=1e-8)
+        natural, info = solver.solve(hidden(problem), prior.natural, prior.natural, 0)
+        assert info.converged
+        assert truth.free_energy - local_free_energy(problem, natural, prior.natural).value < 0.02
+
+
+def test_steps_without_a_finite_gradient_are_counted():
+    problem, prior = problem_of(lambda y: coupled(y / 0), torch.ones(3, dtype=F64))
+    problem = problem._replace(conjugate=None)
+    _, info = NaturalGradient(exact=False, steps=12).solve(problem, prior.natural, prior.natural, 0)
+    assert info.message == "12 of 12 steps were lost: their gradients are not finite"
+    assert not info.converged
+    _, info = NaturalGradient().solve(problem, prior.natural, prior.natural, 0)
+    assert "no further ascent" in info.message
 
 
 def coupled(y):
