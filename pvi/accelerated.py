@@ -47,7 +47,7 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
         energy = free_energy(after.problem, after.server, after.clients)
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
-    tally = Tally({}, fraction, moved, time=max(times))
+    tally = Tally({}, fraction=fraction, moved=moved, time=max(times))
     for one in answers.values():
         info = one.info if one.update is None else one.info._replace(step_fraction=fraction)
         tally = count(tally, info, one.update, after.server)

@@ -122,17 +122,22 @@ def _model(given: Callable[..., Any] | str | None, saved: str) -> tuple[Callable
 
 def history_to_json(record: Round) -> dict[str, Any]:
     """A round as plain JSON values."""
-    clients = {}
-    for name, info in record.clients.items():
-        clients[name] = info._asdict() | {"solver": info.solver._asdict() if info.solver else None}
-    return record._asdict() | {"clients": clients}
+    clients = {name: _info_to_json(info) for name, info in record.clients.items()}
+    return record._asdict() | {"clients": clients, "earlier": [_info_to_json(info) for info in record.earlier]}
+
+
+def _info_to_json(info: ClientInfo) -> dict[str, Any]:
+    return info._asdict() | {"solver": info.solver._asdict() if info.solver else None}
 
 
 def history_from_json(record: dict[str, Any]) -> Round:
     """The inverse of :func:`history_to_json`."""
-    clients = {}
-    for name, info in record["clients"].items():
-        solver = SolverInfo(**info["solver"]) if info["solver"] else None
-        clients[name] = ClientInfo(**(info | {"solver": solver}))
+    clients = {name: _info_from_json(info) for name, info in record["clients"].items()}
+    earlier = tuple(_info_from_json(info) for info in record.get("earlier", ()))
     mixing = tuple(record.get("mixing", ()))
-    return Round(**(record | {"clients": clients, "mixing": mixing}))
+    return Round(**(record | {"clients": clients, "earlier": earlier, "mixing": mixing}))
+
+
+def _info_from_json(info: dict[str, Any]) -> ClientInfo:
+    solver = SolverInfo(**info["solver"]) if info["solver"] else None
+    return ClientInfo(**(info | {"solver": solver}))

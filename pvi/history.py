@@ -16,8 +16,10 @@ class Round(NamedTuple):
     terms and ``kl`` the last one. ``communications`` counts the messages of the round's updates, ``bytes_sent`` their
     size; the free energy's scalars ride on the next visit and are not counted. ``max_delta`` is max |Δη| of q over
     the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
-    max |η_q - (η_p + Σ η_m)|. ``clients`` holds every visit's info. ``max_shift`` is the largest change of a posterior
-    mean over the round in posterior standard deviations (unconstrained): the ELBO can look settled long before it is.
+    max |η_q - (η_p + Σ η_m)|. ``clients`` holds the info of every client's last visit, ``earlier`` that of visits
+    before it in the same round (asynchronous rounds may hear a client twice). ``max_shift`` is the largest change of a
+    posterior mean over the round in posterior standard deviations (unconstrained): the ELBO can look settled long
+    before it is.
     ``damping`` is the ρ used, ``simulated_seconds`` the schedule's time at the end of the round, ``hyperparameters``
     the learned ones by name, ``mixing`` the accelerated round's weights (empty: the plain step was taken), ``attempts``
     how often the round was played until the free energy did not fall (``damping="auto"``).
@@ -36,6 +38,7 @@ class Round(NamedTuple):
     drift: float
     clients: dict[str, ClientInfo]
     max_shift: float = 0.0
+    earlier: tuple[ClientInfo, ...] = ()
     damping: float = 1.0
     simulated_seconds: float = 0.0
     hyperparameters: dict[str, Any] = {}  # noqa: RUF012 - a record, never changed
@@ -43,20 +46,25 @@ class Round(NamedTuple):
     attempts: int = 1
 
     @property
+    def visits(self) -> tuple[ClientInfo, ...]:
+        """Every visit's info."""
+        return (*self.earlier, *self.clients.values())
+
+    @property
     def max_staleness(self) -> int:
         """The most steps that the server took while a client was at work."""
-        return max((info.staleness for info in self.clients.values()), default=0)
+        return max((info.staleness for info in self.visits), default=0)
 
     @property
     def unconverged(self) -> dict[str, str]:
         """Clients whose local solve says that it ended before it converged, and what it says."""
-        solves = {name: info.solver for name, info in self.clients.items() if info.solver is not None}
-        return {name: solver.message for name, solver in solves.items() if not solver.converged}
+        solves = [(info.client, info.solver) for info in self.visits if info.solver is not None]
+        return {name: solver.message for name, solver in solves if not solver.converged}
 
     @property
     def rejected(self) -> dict[str, str]:
         """Clients whose update was not used, and why."""
-        return {name: info.rejected for name, info in self.clients.items() if info.rejected}
+        return {info.client: info.rejected for info in self.visits if info.rejected}
 
 
 def falling(history: Sequence[Round], rounds: int = 3) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Family, GaussianFamily, entropy
+from pvi.families import Family, GaussianFamily, Product, entropy
 from pvi.families.extension import Extension
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
@@ -39,7 +39,7 @@ class LocalProblem(NamedTuple):
     alpha: float = 0.0
 
     @property
-    def family(self) -> GaussianFamily:
+    def family(self) -> Product:
         """The family of q over the shared latents and the client's own."""
         return self.approximation.family
 

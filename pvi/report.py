@@ -55,7 +55,7 @@ def history_frame(result: Result) -> pd.DataFrame:
     name clients, ``max_staleness`` counts the server's steps, ``accelerated`` the rounds that were mixed (0: the plain
     step was taken); ``hyperparameter[name]``, or ``hyperparameter[name][index]`` of arrays, are those learned.
     """
-    left_out = ("number", "expected_log_likelihood", "clients", "hyperparameters", "mixing")
+    left_out = ("number", "expected_log_likelihood", "clients", "hyperparameters", "mixing", "earlier")
     records = []
     for record in result.history:
         flat: dict[str, Any] = {key: value for key, value in record._asdict().items() if key not in left_out}

@@ -67,6 +67,7 @@ class Tally(NamedTuple):
     """What a round adds up."""
 
     infos: dict[str, ClientInfo]
+    earlier: tuple[ClientInfo, ...] = ()
     fraction: float = 1.0
     moved: float = 0.0
     messages: int = 0
@@ -168,8 +169,12 @@ def learn(state: RunState) -> RunState:
 
 def count(tally: Tally, info: ClientInfo, update: Update | None, server: ServerState) -> Tally:
     """One visit more."""
+    before = tally.infos.get(info.client)
+    earlier = tally.earlier if before is None else (*tally.earlier, before)
     infos = tally.infos | {info.client: info}
-    return tally._replace(infos=infos, messages=tally.messages + 2, size=tally.size + _bytes(update, server))
+    return tally._replace(
+        infos=infos, earlier=earlier, messages=tally.messages + 2, size=tally.size + _bytes(update, server)
+    )
 
 
 def record(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy, began: float) -> Round:
@@ -189,6 +194,7 @@ def record(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy, 
         step_fraction=tally.fraction,
         drift=server_module.drift(after.server, [client.factor for client in after.clients.values()]),
         clients=tally.infos,
+        earlier=tally.earlier,
         max_shift=_shift(before.server.posterior, after.server.posterior),
         damping=before.damping,
         simulated_seconds=tally.time,

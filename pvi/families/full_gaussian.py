@@ -62,7 +62,7 @@ class FullGaussian:
     def mean_parameters(self, natural: Tensor) -> Tensor:
         """(m, Σ_ij + m_i m_j)."""
         cholesky, loc, _ = self._factorise(natural)
-        second = torch.cholesky_inverse(cholesky) + loc[..., :, None] * loc[..., None, :]
+        second = _inverse(cholesky) + loc[..., :, None] * loc[..., None, :]
         return torch.cat([loc, pack(second)], -1)
 
     def natural_from_mean(self, mean: Tensor) -> Tensor:
@@ -87,11 +87,11 @@ class FullGaussian:
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """``loc [..., size]`` and ``covariance_matrix [..., size, size]``."""
         cholesky, loc, _ = self._factorise(natural)
-        return {"loc": loc, "covariance_matrix": torch.cholesky_inverse(cholesky)}
+        return {"loc": loc, "covariance_matrix": _inverse(cholesky)}
 
     def natural_from_standard(self, *, loc: Tensor, covariance_matrix: Tensor) -> Tensor:
         """η from ``loc`` and ``covariance_matrix``."""
-        precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance_matrix))
+        precision = _inverse(torch.linalg.cholesky(covariance_matrix))
         precision = 0.5 * (precision + precision.mT)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
@@ -105,7 +105,7 @@ class FullGaussian:
         """η from :meth:`free`'s coordinates."""
         loc, lower = free[..., : self.size], fill(free[..., self.size :], self.size)
         cholesky = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
-        precision = torch.cholesky_inverse(cholesky)
+        precision = _inverse(cholesky)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
     def free_scale(self, natural: Tensor) -> Tensor:
@@ -140,6 +140,9 @@ class FullGaussian:
     def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
         """m + L⁻ᵀ ε with Λ = L Lᵀ."""
         cholesky, loc, _ = self._factorise(natural)
+        if natural.ndim == 1:  # one factorisation for all draws, which broadcasting would copy for each
+            flat = torch.linalg.solve_triangular(cholesky.mT, noise.reshape(-1, self.size).mT, upper=True)
+            return loc + flat.mT.reshape(noise.shape)
         return loc + torch.linalg.solve_triangular(cholesky.mT, noise[..., None], upper=True)[..., 0]
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
@@ -198,3 +201,9 @@ class FullGaussian:
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """(Λ m, Λ)."""
         return torch.cat([self.precision_matrix(natural) @ loc, natural[..., self.size :]], -1)
+
+
+def _inverse(cholesky: Tensor) -> Tensor:
+    """(L Lᵀ)⁻¹; ``torch.cholesky_inverse`` has wrong derivatives in forward mode (torch 2.14)."""
+    eye = torch.eye(cholesky.shape[-1], dtype=cholesky.dtype, device=cholesky.device)
+    return torch.cholesky_solve(eye.expand_as(cholesky), cholesky)

@@ -45,9 +45,6 @@ def fixed_point_step(
     if not bool(torch.isfinite(change).all()):
         return natural, 0.0
     fraction = float(largest_step(problem.family, natural, step_size * change))
-    if is_gaussian(problem.family):
-        grown = float(problem.family.boundary((MAX_GROWTH - 1) * natural, -step_size * change))
-        fraction = min(fraction, grown)
     return natural + fraction * step_size * change, fraction * step_size
 
 
@@ -81,10 +78,13 @@ def step(
     change = cavity + state.expected.gradient - state.natural
     slope = (change * lowered(problem, state.natural, change)).sum().clamp(min=0)
     slack = 64 * torch.finfo(slope.dtype).eps * (state.expected.value.abs() + state.free_energy.abs())
+    grown = 1.0
+    if is_gaussian(problem.family):
+        grown = float(problem.family.boundary((MAX_GROWTH - 1) * state.natural, -change))
     # What rounding hides is no reason to try a longer step.
     size = min(1.0, 2 * state.step_size) if slope > slack else state.step_size
     for _ in range(MAX_HALVINGS):
-        natural, taken = fixed_point_step(problem, state.natural, cavity, size, state.expected)
+        natural, taken = fixed_point_step(problem, state.natural, cavity, min(size, grown), state.expected)
         new = init(problem, cavity, natural, expectation)
         if new.free_energy >= state.free_energy + SUFFICIENT * taken * slope - slack:
             return new._replace(step_size=size), taken

@@ -19,13 +19,12 @@ from pvi.families import largest_step
 from pvi.objectives import LocalProblem, regulariser, row_expectations
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.quadrature import RowExpectations
+from pvi.solvers.expected import narrowed
 from pvi.solvers.protocol import SolverInfo, check_variational
 
 MAX_HALVINGS = 20
 MAX_GROWTH = 100.0
 """How much a precision may grow in one step."""
-MAX_SCALE = 4.0
-"""Standard deviation of a row's predictor that a solve starts with at most."""
 STALE = 0.01
 """Change of the weights up to which a Hessian is used again: it slows the mean's convergence to this rate at worst."""
 MEMORY = 6
@@ -124,14 +123,6 @@ def _curvature(last: Curvature | None, design: Tensor, weights: Tensor) -> Curva
     return Curvature(weights, design.mT @ (weights[:, None] * design))
 
 
-def _narrow(problem: LocalProblem, natural: Tensor) -> Tensor:
-    """The start, or one with its mean whose predictors are all narrow enough for expectations of exp f to be finite."""
-    if not isinstance(problem.predictor, LinearPredictor):
-        return natural
-    scale = problem.family.predictor_variance(natural, problem.predictor.design).max().sqrt()
-    return natural * (scale / MAX_SCALE).square().clamp(min=1)
-
-
 def _remember(state: NewtonState, problem: LocalProblem, target: Tensor) -> tuple[Past, ...]:
     family = problem.family
     free = family.free(target)
@@ -181,7 +172,7 @@ class Newton:
         """See :class:`~pvi.solvers.protocol.Solver`; deterministic, ``seed`` is not used."""
         check_variational(problem, self.name)
         tolerance = max(self.tolerance, torch.finfo(start.dtype).eps ** 0.6)
-        state = init(problem, cavity, _narrow(problem, start))
+        state = init(problem, cavity, narrowed(problem, start))
         for taken in range(1, self.max_steps + 1):
             state, info = step(state, problem, cavity)
             if info.decrement <= tolerance and info.spread <= tolerance:

@@ -21,6 +21,8 @@ from pvi.solvers.renyi import renyi_estimate
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 MAX_CUTS = 3
 """Learning-rate cuts before a plateau of F_m counts as the end."""
+MAX_NOISE = 1.0
+"""Nats, or per cent of the free energy: a mean that is known no better shows no plateau."""
 PATIENCE = 2
 """Windows in a row without a visible rise that make a plateau: one alone is often noise."""
 
@@ -162,8 +164,11 @@ class SVI:
             if cuts > MAX_CUTS:
                 break
         natural = family.natural_from_free(origin + scale * average).detach()
+        value, noise = current.mean().item(), (current.var(unbiased=False) / len(current)).sqrt().item()
         message = "" if cuts > MAX_CUTS else f"the free energy still rose after {taken} steps"
-        return natural, SolverInfo(taken, current.mean().item(), cuts > MAX_CUTS, message)
+        if not noise <= max(MAX_NOISE, MAX_NOISE / 100 * abs(value)):
+            message = f"the free energy is too noisy to tell ({value:.3g} ± {noise:.2g} nats over {len(current)} steps)"
+        return natural, SolverInfo(taken, value, not message, message)
 
 
 def _check_reparameterised(problem: LocalProblem) -> None:

@@ -83,12 +83,6 @@ def local_solver(kind, likelihood, rate):
     return FixedPointSteps(likelihood, rate)
 
 
-def rows_for(kind, likelihood):
-    """Smaller features for the library's solver: it shortens a step in which a precision would grow a hundredfold."""
-    data = regression(likelihood)
-    return [(0.3 * x, y) for x, y in data] if kind == "library" else data
-
-
 def close(state, expected, tolerance=1e-8):
     posterior = state.server.posterior
     found = oracle_natural(posterior.family, posterior.natural)
@@ -103,7 +97,7 @@ def close(state, expected, tolerance=1e-8):
 @pytest.mark.parametrize("likelihood", MODELS)
 def test_synchronous_steps_are_global_steps(likelihood, guide, damping, kind):
     """Local steps of size β = 0.2 / ρ, damped by ρ, are global steps of size 0.2, in every round."""
-    data, rate = rows_for(kind, likelihood), 0.2
+    data, rate = regression(likelihood), 0.2
     solver = local_solver(kind, likelihood, rate / damping)
     states = list(play(MODELS[likelihood], data, ROUNDS, guide=guide, damping=damping, solver=solver))
     assert all(state.history[-1].step_fraction == 1 and not state.history[-1].rejected for state in states)
@@ -114,7 +108,7 @@ def test_synchronous_steps_are_global_steps(likelihood, guide, damping, kind):
 @pytest.mark.parametrize("guide", [None, "full"])
 @pytest.mark.parametrize("likelihood", MODELS)
 def test_the_algorithm_global_vi_takes_the_same_steps(likelihood, guide):
-    data = rows_for("library", likelihood)
+    data = regression(likelihood)
     solver = NaturalGradient(steps=1, step_size=0.2, exact=True)
     federated = play(MODELS[likelihood], data, ROUNDS, guide=guide, damping=1.0, solver=solver)
     alone = play(MODELS[likelihood], data, ROUNDS, guide=guide, algorithm="global-vi", solver=solver)
