@@ -18,7 +18,8 @@ from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
 from pvi.free_energy import FreeEnergy, free_energy
 from pvi.posterior import Posterior
-from pvi.rounds import Plan, RunState, Sent, Tally, answer, count, propose_prior, record
+from pvi.rounds import Plan, RunState, Sent, answer, propose_prior, tell
+from pvi.tally import Tally, count
 
 MAX_HALVINGS = 10
 
@@ -47,11 +48,11 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
         energy = free_energy(after.problem, after.server, after.clients)
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
-    tally = Tally({}, fraction=fraction, moved=moved, time=max(times))
+    tally = Tally(began, state.damping, fraction=fraction, moved=moved, time=max(times))
     for one in answers.values():
         info = one.info if one.update is None else one.info._replace(step_fraction=fraction)
         tally = count(tally, info, one.update, after.server)
-    said = record(state, after, tally, energy, began)._replace(mixing=weights)
+    said = tell(state, after, tally, energy)._replace(mixing=weights)
     return after._replace(history=(*state.history, said), memory=memory)
 
 

@@ -3,18 +3,15 @@
 import time
 from typing import NamedTuple
 
-from torch import Tensor
-
 from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.acceleration import Anderson, Memory
 from pvi.algorithms import Algorithm
 from pvi.assembly import Problem, assemble
 from pvi.cavities import deletion
-from pvi.client import ClientInfo, ClientState, Update
+from pvi.client import ClientState
 from pvi.damping import Damping
 from pvi.executors import Answer, Executor, Task
-from pvi.families import GaussianFamily
 from pvi.free_energy import FreeEnergy, free_energy
 from pvi.history import Round
 from pvi.learning import add, ascend, client_slope, prior_slope
@@ -23,6 +20,7 @@ from pvi.posterior import Posterior
 from pvi.schedules import Collect, Dispatch, Schedule
 from pvi.server import ServerState
 from pvi.solvers import Solver
+from pvi.tally import Tally, count, record
 
 
 class Sent(NamedTuple):
@@ -63,24 +61,12 @@ class Plan(NamedTuple):
     seed: int
 
 
-class Tally(NamedTuple):
-    """What a round adds up."""
-
-    infos: dict[str, ClientInfo]
-    earlier: tuple[ClientInfo, ...] = ()
-    fraction: float = 1.0
-    moved: float = 0.0
-    messages: int = 0
-    size: int = 0
-    time: float = 0.0
-
-
 def plain_round(plan: Plan, state: RunState) -> RunState:
     """One round of the schedule, each collection applied as it comes."""
-    began = time.perf_counter()
+    clock = state.history[-1].simulated_seconds if state.history else 0.0
+    tally = Tally(time.perf_counter(), state.damping, time=clock)
     state = refine_prior(plan, state)
     server, clients, sent = state.server, dict(state.clients), dict(state.sent)
-    tally = Tally({}, time=state.history[-1].simulated_seconds if state.history else 0.0)
     for event in plan.schedule.events(tuple(clients), len(state.history)):
         tally = tally._replace(time=max(tally.time, event.time))
         match event:
@@ -104,7 +90,7 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                 )
     after = learn(state._replace(server=server, clients=clients, sent=sent))
     energy = free_energy(after.problem, after.server, after.clients)
-    return after._replace(history=(*state.history, record(state, after, tally, energy, began)))
+    return after._replace(history=(*state.history, tell(state, after, tally, energy)))
 
 
 def answer(plan: Plan, state: RunState, collected: tuple[str, ...]) -> dict[str, Answer]:
@@ -167,54 +153,9 @@ def learn(state: RunState) -> RunState:
     return state
 
 
-def count(tally: Tally, info: ClientInfo, update: Update | None, server: ServerState) -> Tally:
-    """One visit more."""
-    before = tally.infos.get(info.client)
-    earlier = tally.earlier if before is None else (*tally.earlier, before)
-    infos = tally.infos | {info.client: info}
-    return tally._replace(
-        infos=infos, earlier=earlier, messages=tally.messages + 2, size=tally.size + _bytes(update, server)
-    )
-
-
-def record(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy, began: float) -> Round:
-    """What the round tells about itself."""
+def tell(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy) -> Round:
+    """The record of the round between two states."""
     values = after.problem.values
     learned = {name: values[name].tolist() for name in after.problem.setup.hyperparameters.names}
-    return Round(
-        number=len(before.history) + 1,
-        elbo=energy.value,
-        elbo_standard_error=energy.standard_error,
-        expected_log_likelihood=energy.likelihoods,
-        kl=energy.divergence,
-        communications=tally.messages,
-        bytes_sent=tally.size,
-        seconds=time.perf_counter() - began,
-        max_delta=tally.moved,
-        step_fraction=tally.fraction,
-        drift=server_module.drift(after.server, [client.factor for client in after.clients.values()]),
-        clients=tally.infos,
-        earlier=tally.earlier,
-        max_shift=_shift(before.server.posterior, after.server.posterior),
-        damping=before.damping,
-        simulated_seconds=tally.time,
-        hyperparameters=learned,
-    )
-
-
-def _bytes(update: Update | None, server: ServerState) -> int:
-    """q and ε one way; Δ, its log scale, the free energy's scalar and its slope in ε the other way."""
-    number, k = server.posterior.natural.element_size(), server.hyperparameters.numel()
-    down = (server.posterior.natural.numel() + k) * number
-    return down + (0 if update is None else (update.delta.natural.numel() + 2 + k + k * k) * number)
-
-
-def _shift(before: Posterior, after: Posterior) -> float:
-    """The largest change of a mean in standard deviations; families without a location have none to tell."""
-    shift = 0.0
-    parts = zip(before.natural_by_site.values(), after.natural_by_site.values(), after.family.members, strict=True)
-    for old, new, member in parts:
-        if isinstance(member, GaussianFamily):
-            change: Tensor = member.location(new) - member.location(old)
-            shift = max(shift, (change.abs() / member.variance(new).sqrt()).max().item())
-    return shift
+    factors = [client.factor for client in after.clients.values()]
+    return record(len(before.history) + 1, before.server, after.server, factors, learned, tally, energy)

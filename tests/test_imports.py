@@ -39,6 +39,7 @@ LAYERS = (
     "spaces",
     "checkpoint",
     "report",
+    "tally",
     "rounds",
     "accelerated",
     "play",

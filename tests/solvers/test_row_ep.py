@@ -1,5 +1,7 @@
 """Power EP with a factor a row against independent oracles, closed forms, and itself on other paths."""
 
+import math
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -206,11 +208,24 @@ def test_a_likelihood_that_is_a_needle_in_its_cavity():
     assert (loc + variance * found.slope).item() == pytest.approx(120 * 100 / (100 + 1e-4), rel=1e-9)
 
 
-def test_discrete_latents_are_refused():
+def test_a_discrete_latent_alone_is_exact():
     def model(y):
         high = pyro.sample("high", dist.Bernoulli(y.new_tensor(0.3)))
         with pyro.plate("rows", len(y)):
             pyro.sample("y", dist.Normal(high, 1.0), obs=y)
+
+    y = normal(5)
+    result = pvi.fit(model, [(y[:2],), (y[2:],)], guide="conjugate", algorithm="power-ep", damping=1.0, rounds=1)
+    log_odds = (dist.Normal(1.0, 1.0).log_prob(y) - dist.Normal(0.0, 1.0).log_prob(y)).sum() + math.log(0.3 / 0.7)
+    assert result.posterior.mean["high"].item() == pytest.approx(torch.sigmoid(log_odds).item(), abs=1e-12)
+
+
+def test_other_discrete_latents_are_refused():
+    def model(y):
+        high = pyro.sample("high", dist.Bernoulli(y.new_tensor(0.3)))
+        centre = pyro.sample("centre", dist.Normal(y.new_tensor(0.0), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(high * centre, 1.0), obs=y)
 
     with pytest.raises(ValueError, match=r"client 'client 0': no solver minimises .* discrete latents \['high'\]"):
         pvi.fit(model, [(normal(5),)], guide="conjugate", algorithm="power-ep")

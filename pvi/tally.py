@@ -1,0 +1,89 @@
+"""What a round adds up, and the record it leaves."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from pvi import server as server_module
+from pvi.client import ClientInfo, Update
+from pvi.factors import Factor
+from pvi.families import GaussianFamily
+from pvi.free_energy import FreeEnergy
+from pvi.history import Round
+from pvi.posterior import Posterior
+from pvi.server import ServerState
+
+
+class Tally(NamedTuple):
+    """What a round adds up; ``began`` is the clock's reading at its start, ``damping`` its ρ."""
+
+    began: float
+    damping: float
+    infos: dict[str, ClientInfo] = {}  # noqa: RUF012 - never changed in place
+    earlier: tuple[ClientInfo, ...] = ()
+    fraction: float = 1.0
+    moved: float = 0.0
+    messages: int = 0
+    size: int = 0
+    time: float = 0.0
+
+
+def count(tally: Tally, info: ClientInfo, update: Update | None, server: ServerState) -> Tally:
+    """One visit more."""
+    before = tally.infos.get(info.client)
+    earlier = tally.earlier if before is None else (*tally.earlier, before)
+    infos = tally.infos | {info.client: info}
+    return tally._replace(
+        infos=infos, earlier=earlier, messages=tally.messages + 2, size=tally.size + _bytes(update, server)
+    )
+
+
+def record(
+    number: int,
+    before: ServerState,
+    after: ServerState,
+    factors: Sequence[Factor],
+    learned: dict[str, Any],
+    tally: Tally,
+    energy: FreeEnergy,
+) -> Round:
+    """What round ``number`` tells about itself."""
+    return Round(
+        number=number,
+        elbo=energy.value,
+        elbo_standard_error=energy.standard_error,
+        expected_log_likelihood=energy.likelihoods,
+        kl=energy.divergence,
+        communications=tally.messages,
+        bytes_sent=tally.size,
+        seconds=time.perf_counter() - tally.began,
+        max_delta=tally.moved,
+        step_fraction=tally.fraction,
+        drift=server_module.drift(after, factors),
+        clients=tally.infos,
+        earlier=tally.earlier,
+        max_shift=_shift(before.posterior, after.posterior),
+        damping=tally.damping,
+        simulated_seconds=tally.time,
+        hyperparameters=learned,
+    )
+
+
+def _bytes(update: Update | None, server: ServerState) -> int:
+    """q and ε one way; Δ, its log scale, the free energy's scalar and its slope in ε the other way."""
+    number, k = server.posterior.natural.element_size(), server.hyperparameters.numel()
+    down = (server.posterior.natural.numel() + k) * number
+    return down + (0 if update is None else (update.delta.natural.numel() + 2 + k + k * k) * number)
+
+
+def _shift(before: Posterior, after: Posterior) -> float:
+    """The largest change of a mean in standard deviations; families without a location have none to tell."""
+    shift = 0.0
+    parts = zip(before.natural_by_site.values(), after.natural_by_site.values(), after.family.members, strict=True)
+    for old, new, member in parts:
+        if isinstance(member, GaussianFamily):
+            change: Tensor = member.location(new) - member.location(old)
+            shift = max(shift, (change.abs() / member.variance(new).sqrt()).max().item())
+    return shift
