@@ -22,6 +22,7 @@ from pvi.programs.prior import OutsideFamily, find_prior
 from pvi.programs.private import Local
 from pvi.programs.program import Program, log_likelihood, log_prior, log_private_prior
 from pvi.programs.recover import RecoveredFactor, recover_factor
+from pvi.programs.separable import find_separable
 from pvi.programs.sites import Sites
 from pvi.solvers import prior_solver
 
@@ -143,7 +144,8 @@ def _prior_problem(setup: Setup, program: Program, base: Posterior | None) -> tu
     batch = _small(counted, next(iter(setup.batches.values())), somewhere(family, like))
     approximating = setup.shared._replace(initial=None)
     extension = extend(family, None, None)
-    problem = LocalProblem(PRIOR, counted, batch, approximating, NotAffine("it is a prior"), extension)
+    predictor = find_separable(counted, batch, like) if is_gaussian(family) else NotAffine("its family is not Gaussian")
+    problem = LocalProblem(PRIOR, counted, batch, approximating, predictor, extension)
     if base is None:
         start = family.natural_from_free(like.new_zeros(family.num_free))
         closest, _ = prior_solver().solve(problem, like.new_zeros(family.num_natural), start, 0)

@@ -56,9 +56,11 @@ def test_one_weight_has_the_best_gaussian(name):
     result = pvi.fit(one_weight(prior), [(x[:15], y[:15]), (x[15:], y[15:])], damping=0.5, rounds=15)
     sd = np.exp(best.x[1])
     assert result.settings["solver"] == "Newton"  # the likelihood is as exact as ever
-    assert result.posterior.mean["weight"].item() == pytest.approx(best.x[0], abs=0.02 * sd)
-    assert result.posterior.sd["weight"].item() == pytest.approx(sd, rel=0.02)
-    assert abs(result.elbo + best.fun) < 5 * result.history[-1].elbo_standard_error + 0.01
+    # A kink is met by nodes a hundredth of a standard deviation apart, not exactly.
+    assert result.posterior.mean["weight"].item() == pytest.approx(best.x[0], abs=1e-3 * sd)
+    assert result.posterior.sd["weight"].item() == pytest.approx(sd, rel=1e-3)
+    assert result.elbo == pytest.approx(-best.fun, abs=1e-4)
+    assert result.history[-1].elbo_standard_error == 0
     assert result.correction is not None
 
 
@@ -82,6 +84,31 @@ def test_acceleration_takes_the_servers_factor_along():
     fast = pvi.fit(model, clients, damping=0.5, rounds=10, acceleration="anderson")
     assert fast.posterior.mean["weight"].item() == pytest.approx(plain.posterior.mean["weight"].item(), abs=1e-4)
     assert fast.history[-1].drift < 1e-10
+
+
+def test_elements_are_told_from_priors_that_hang_together():
+    from pvi.programs.linear_predictor import LinearPredictor, NotAffine
+    from pvi.programs.program import log_prior
+
+    def apart(x, y):
+        weights = pyro.sample("weights", dist.StudentT(3.0, x.new_zeros(2), 0.5).to_event(1))
+        scale = pyro.sample("scale", dist.HalfCauchy(x.new_tensor(1.0)))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ weights * scale), obs=y)
+
+    x, y = data()
+    clients = [(torch.stack([x, x**2], 1), y)]
+    problem = build_problem(apart, clients, None, torch.device("cpu"), F64).prior_problem
+    assert isinstance(problem.predictor, LinearPredictor)
+    assert problem.predictor.smooth
+    point = torch.tensor([0.3, -0.7, 0.4], dtype=F64)
+    expected = log_prior(problem.program, point, problem.batch)
+    torch.testing.assert_close(problem.predictor.log_prob(point).sum(), expected)
+    laplace = build_problem(one_weight(PRIORS["Laplace"][0]), [(x, y)], None, torch.device("cpu"), F64).prior_problem
+    assert not laplace.predictor.smooth
+    together = build_problem(hierarchy, [(x[:, None], y)], None, torch.device("cpu"), F64).prior_problem
+    assert isinstance(together.predictor, NotAffine)
+    assert "depends on another" in together.predictor.reason or "add up" in together.predictor.reason
 
 
 def hierarchy(x, y):

@@ -144,13 +144,21 @@ def _resolve(program: Program, batch: Batch, predictor: LinearPredictor) -> Line
         support = support.base_constraint
     if support is constraints.real and site.shape == predictor.offset.shape:
         centres.append(observed_value(program, batch, predictor.offset))
-    tolerance = 1e-7 if predictor.offset.dtype == torch.float64 else 1e-3
+    width = resolve_width(predictor.log_prob, centres)
+    if width is None:
+        return NotAffine("its likelihood is too narrow, or not smooth enough, in the predictor for quadrature")
+    return predictor._replace(width=width)
+
+
+def resolve_width(log_prob: Callable[[Tensor], Tensor], centres: list[Tensor]) -> float | None:
+    """The largest width that resolves ``log_prob`` around the centres; ``None`` where it is too narrow or kinked."""
+    tolerance = 1e-7 if centres[0].dtype == torch.float64 else 1e-3
     width = 1.0
     while width >= MIN_WIDTH:
-        if all(_resolved(predictor.log_prob, centre, width, tolerance) for centre in centres):
-            return predictor._replace(width=width)
+        if all(_resolved(log_prob, centre, width, tolerance) for centre in centres):
+            return width
         width /= 2
-    return NotAffine("its likelihood is too narrow, or not smooth enough, in the predictor for quadrature")
+    return None
 
 
 def _resolved(log_prob: Callable[[Tensor], Tensor], centre: Tensor, width: float, tolerance: float) -> bool:
