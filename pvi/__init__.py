@@ -22,7 +22,7 @@ from pvi.run import fit
 
 __version__ = "0.1.0"
 
-_LAZY = ("data", "diagnostics", "families", "models", "testing")
+_LAZY = ("data", "diagnostics", "families", "models", "report", "testing")
 
 
 def __getattr__(name: str) -> Any:

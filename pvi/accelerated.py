@@ -4,6 +4,7 @@ Safeguards: the mixture is moved towards the plain damped step until q is proper
 damped step is taken instead, and the memory starts anew.
 """
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -18,7 +19,7 @@ from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
 from pvi.free_energy import FreeEnergy, free_energy
 from pvi.posterior import Posterior
-from pvi.rounds import Plan, RunState, Sent, answer, propose_prior, tell
+from pvi.rounds import Plan, RunState, answer, dispatch, propose_prior, tell
 from pvi.tally import Tally, count
 
 MAX_HALVINGS = 10
@@ -28,23 +29,22 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     """One synchronous round; the server's own factor takes part like a client's."""
     began = time.perf_counter()
     names = tuple(state.clients)
-    version, problems = state.server.version, state.problem.clients
-    sent = {name: Sent(state.server.posterior, version, problems[name]) for name in names}
-    answers = answer(plan, state._replace(sent=sent), names)
+    answers = answer(plan, state._replace(sent=dispatch(state, names)), names)
     own = propose_prior(plan, state, state.damping)
     everyone = [*answers.values(), *([own] if own is not None else [])]
-    memory = _remember(state, answers, own, anderson.memory + 1)
+    rejected = any(one.update is None for one in everyone)
+    memory: Memory | None = _remember(state, answers, own, anderson.memory + 1)
     after, fraction = _damped(plan, state, answers, own)
     energy: FreeEnergy | None = None
     weights: tuple[float, ...] = ()
-    alpha = None if any(one.update is None for one in everyone) else _weights(state, memory)
-    if alpha is not None:
+    alpha = None if rejected or memory is None else _weights(state, memory)
+    if alpha is not None and memory is not None:
         faster = _apply(state, answers, own, memory, alpha)
         reached = free_energy(faster.problem, faster.server, faster.clients)
         if rises(state, reached):
             after, fraction, energy, weights = faster, 1.0, reached, tuple(alpha.tolist())
     if energy is None:
-        memory = memory.last()
+        memory = None if rejected or memory is None else memory.last()
         energy = free_energy(after.problem, after.server, after.clients)
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
@@ -61,6 +61,8 @@ def rises(state: RunState, energy: FreeEnergy) -> bool:
     if not state.history:
         return True
     last = state.history[-1]
+    if not math.isfinite(last.elbo):
+        return True
     noise = 3 * max(energy.standard_error, last.elbo_standard_error) + 1e-9 * abs(last.elbo)
     return energy.value >= last.elbo - noise
 
@@ -72,14 +74,18 @@ def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None
 
     def added(visits: tuple[Visit, ...], before: ClientState, one: Answer) -> tuple[Visit, ...]:
         delta = nothing if one.update is None else one.update.delta
-        return (*visits, Visit(before.factor, delta, one.state.conditional))[-length:]
+        return (*visits, Visit(before.factor, delta, one.state.conditional, state.damping))[-length:]
 
     clients = {name: added(past.clients.get(name, ()), state.clients[name], one) for name, one in answers.items()}
     correction = () if own is None or state.own is None else added(past.own, state.own, own)
     total = nothing
     for visits in (*clients.values(), *([correction] if correction else [])):
         total = multiply(total, visits[-1].delta)
-    return Memory(clients, correction, (*past.server, Visit(as_factor(state.server.posterior), total))[-length:])
+    return Memory(
+        clients,
+        correction,
+        (*past.server, Visit(as_factor(state.server.posterior), total, None, state.damping))[-length:],
+    )
 
 
 def _damped(
@@ -128,8 +134,11 @@ def _apply(
     for name, one in answers.items():
         visits, problem = memory.clients[name], state.problem.clients[name]
         conditional = mixed_conditional(visits, alpha)
-        if conditional is None or not bool(problem.family.is_proper(problem.local(natural, conditional))):
-            conditional = one.state.conditional
+        if conditional is not None:
+            # A mixture of conditionals integrates to a function of θ: what is one of the joint is a conditional again.
+            whole = problem.local(natural, conditional)
+            proper = bool(problem.family.is_proper(whole))
+            conditional = problem.extension.conditional(whole) if proper else one.state.conditional
         clients[name] = one.state._replace(factor=mixed(visits, alpha), conditional=conditional)
     server = old._replace(posterior=posterior, version=old.version + 1)
     if own is None:

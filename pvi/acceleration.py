@@ -44,6 +44,7 @@ class Visit(NamedTuple):
     factor: Factor
     delta: Factor
     conditional: Tensor | None = None
+    damping: float = 1.0
 
 
 class Memory(NamedTuple):
@@ -63,7 +64,8 @@ def inner_products(past: Sequence[Visit], family: Family, natural: Tensor) -> Te
 
     |Δη|² in that metric is twice the KL divergence that the change of q makes, whatever the units of the columns.
     """
-    deltas = torch.stack([visit.delta.natural for visit in past])
+    # Undamped: a round is no nearer to the fixed point for being damped more.
+    deltas = torch.stack([visit.delta.natural / visit.damping for visit in past])
     pull = torch.func.vjp(family.mean_parameters, natural)[1]
     metric = torch.func.vmap(lambda delta: pull(delta)[0])(deltas)
     return deltas @ metric.mT

@@ -100,6 +100,17 @@ def assemble(setup: Setup, u: Tensor, base: Posterior | None = None) -> Problem:
     return Problem(setup, prior, clients, prior_problem, u)
 
 
+def same_kind(first: Problem, second: Problem) -> bool:
+    """Whether what was found out about the model is of the same kind: expectations are then taken the same way."""
+    if (first.prior_problem is None) != (second.prior_problem is None):
+        return False
+    return all(_kind(part) == _kind(second.clients[name]) for name, part in first.clients.items())
+
+
+def _kind(problem: LocalProblem) -> tuple[bool, bool, bool]:
+    return isinstance(problem.predictor, NotAffine), problem.conjugate is None, problem.absorbed is None
+
+
 def program_at(setup: Setup, client: str, u: Tensor) -> Program:
     """A client's program with its hyperparameters at u ``[k]``, differentiable in u."""
     model = bind(setup.model, setup.hyperparameters.values(u))
@@ -110,7 +121,7 @@ def _local_problem(setup: Setup, name: str, program: Program) -> LocalProblem:
     local, batch, like = setup.locals[name], setup.batches[name], setup.like
     family = local.approximation.family
     absorbed = None
-    if program.sites.private:
+    if program.sites.private and not program.sites.enumerated:
         absorbed = _in_family(family, lambda x: log_private_prior(program, x, batch), like)
         if absorbed is not None:
             program = program._replace(counted=program.likelihood_sites - {site.name for site in program.sites.private})

@@ -5,6 +5,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pvi.client import ClientInfo
 
 
@@ -87,3 +89,16 @@ def falling(history: Sequence[Round], rounds: int = 3) -> str:
         f"the ELBO falls (from {bests[0]:.3f} to {recent[-1].elbo:.3f} in the last rounds, damping "
         f"{recent[-1].damping:.3g}): the run diverges. Use a smaller damping, damping='auto', or a sequential schedule"
     )
+
+
+def unsettled(history: Sequence[Round], tolerance: float = 0.01) -> list[str]:
+    """The hyperparameters that the last round still changed by more than ``tolerance`` of their size."""
+    if not history or not history[-1].hyperparameters:
+        return []
+    before = history[-2].hyperparameters if len(history) > 1 else {}
+    moving = []
+    for name, value in history[-1].hyperparameters.items():
+        new, old = np.asarray(value, dtype=float), np.asarray(before.get(name, np.inf), dtype=float)
+        if np.any(np.abs(new - old) > tolerance * np.maximum(np.abs(new), tolerance)):
+            moving.append(name)
+    return moving

@@ -1,9 +1,12 @@
 """A round as the plan wants it: plain or accelerated, with a given damping or one that is searched for."""
 
+import math
+
 from pvi.accelerated import accelerated_round
 from pvi.damping import Auto
 from pvi.free_energy import FreeEnergy, free_energy
 from pvi.rounds import Plan, RunState, plain_round
+from pvi.schedules import is_synchronous
 
 
 def play_round(plan: Plan, state: RunState) -> RunState:
@@ -14,9 +17,11 @@ def play_round(plan: Plan, state: RunState) -> RunState:
 
 
 def _once(plan: Plan, state: RunState) -> RunState:
-    if plan.acceleration is not None:
+    if plan.acceleration is None:
+        return plain_round(plan, state)
+    if is_synchronous(plan.schedule, tuple(state.clients), len(state.history)):
         return accelerated_round(plan, state, plan.acceleration)
-    return plain_round(plan, state)
+    return plain_round(plan, state)._replace(memory=None)  # somebody is away
 
 
 def _searched(plan: Plan, state: RunState, auto: Auto) -> RunState:
@@ -44,5 +49,7 @@ def _energy(state: RunState) -> FreeEnergy:
 
 
 def _no_lower(before: FreeEnergy, elbo: float, standard_error: float) -> bool:
+    if not math.isfinite(before.value):
+        return True
     noise = 3 * max(standard_error, before.standard_error) + 1e-6 * abs(before.value)
     return elbo >= before.value - noise

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from pvi.assembly import Problem, Setup, assemble, somewhere
+from pvi.assembly import Problem, Setup, assemble, same_kind, somewhere
 from pvi.programs.agreement import check_same_sites
 from pvi.programs.batch import Batch
 from pvi.programs.batches import client_batches, pool
@@ -13,7 +13,7 @@ from pvi.programs.guides import Approximation, FullCovariance, Guide, MeanField,
 from pvi.programs.hyperparameters import bind, find_hyperparameters
 from pvi.programs.names import resolve_model
 from pvi.programs.private import localise, without
-from pvi.programs.program import Program, check_deterministic
+from pvi.programs.program import Program, check_deterministic, check_prior_alone
 from pvi.programs.sites import ProgramError, Sites, argument_names, discover
 
 
@@ -58,7 +58,16 @@ def build_problem(
     observed = tuple(site.name for site in sites[first_name].observed)
     name = _name(model)
     setup = Setup(function, name, observed, batches, sites, shared, parts, hyperparameters, alpha, like)
-    return assemble(setup, hyperparameters.initial)
+    shared_only = Program(bound, sites[first_name], parts[first_name].approximation.coordinates)
+    check_prior_alone(shared_only, first, somewhere(shared.family, like))
+    problem = assemble(setup, hyperparameters.initial)
+    if hyperparameters.names and not same_kind(problem, assemble(setup, hyperparameters.initial + 0.05, problem.prior)):
+        raise ProgramError(
+            f"at the initial values of the hyperparameters {list(hyperparameters.names)} the model is of another kind "
+            "(its prior in the guide's family, its likelihood generalised linear or conjugate) than beside them; start "
+            "them elsewhere"
+        )
+    return problem
 
 
 GUIDES: dict[str, Guide] = {"mean-field": MeanField(), "full": FullCovariance(), "conjugate": PriorFamily()}

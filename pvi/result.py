@@ -135,7 +135,10 @@ class Result:
         if client is None:
             return self.posterior.sample(num_samples, generator)
         if client not in self.local:
-            raise ValueError(f"client {client!r} has no latents of its own here; there are {list(self.local)}")
+            known = (
+                f"there are {list(self.local)}" if self.local else "the model has no private latents; leave client out"
+            )
+            raise ValueError(f"client {client!r} has no latents of its own here; {known}")
         drawn = self.local[client].sample(num_samples, generator)
         return {name: value for name, value in drawn.items() if name not in self.by_row}
 

@@ -1,5 +1,6 @@
 """One round of a run: dispatch, local steps, collection, hyperparameters, free energy."""
 
+import logging
 import time
 from typing import NamedTuple
 
@@ -7,9 +8,9 @@ from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.acceleration import Anderson, Memory
 from pvi.algorithms import Algorithm
-from pvi.assembly import Problem, assemble
-from pvi.cavities import deletion
-from pvi.client import ClientState
+from pvi.assembly import Problem, assemble, same_kind
+from pvi.cavities import Setting, deletion
+from pvi.client import ClientInfo, ClientState
 from pvi.damping import Damping
 from pvi.executors import Answer, Executor, Task
 from pvi.free_energy import FreeEnergy, free_energy
@@ -22,6 +23,8 @@ from pvi.server import ServerState
 from pvi.solvers import Solver
 from pvi.tally import Tally, count, record
 
+logger = logging.getLogger("pvi")
+
 
 class Sent(NamedTuple):
     """What a client works on: q, the server's version it came from, and the problem at the hyperparameters sent."""
@@ -29,6 +32,7 @@ class Sent(NamedTuple):
     posterior: Posterior
     version: int
     problem: LocalProblem
+    setting: Setting
 
 
 class RunState(NamedTuple):
@@ -65,14 +69,14 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
     """One round of the schedule, each collection applied as it comes."""
     clock = state.history[-1].simulated_seconds if state.history else 0.0
     tally = Tally(time.perf_counter(), state.damping, time=clock)
-    state = refine_prior(plan, state)
+    state, failed = refine_prior(plan, state)
+    tally = tally._replace(earlier=() if failed is None else (failed,))
     server, clients, sent = state.server, dict(state.clients), dict(state.sent)
     for event in plan.schedule.events(tuple(clients), len(state.history)):
         tally = tally._replace(time=max(tally.time, event.time))
         match event:
             case Dispatch(dispatched):
-                problems = state.problem.clients
-                sent |= {name: Sent(server.posterior, server.version, problems[name]) for name in dispatched}
+                sent |= dispatch(state._replace(server=server), dispatched)
             case Collect(collected):
                 answers = answer(plan, state._replace(server=server, clients=clients, sent=sent), collected)
                 updates = [one.update for one in answers.values() if one.update is not None]
@@ -93,33 +97,44 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
     return after._replace(history=(*state.history, tell(state, after, tally, energy)))
 
 
+def dispatch(state: RunState, names: tuple[str, ...]) -> dict[str, Sent]:
+    """What the server sends now: q and all that belongs to it."""
+    setting = server_module.setting(state.server, len(state.clients))
+    rows = {name: problem.batch.num_rows for name, problem in state.problem.clients.items()}
+    total = sum(rows.values())
+    return {
+        name: Sent(
+            state.server.posterior,
+            state.server.version,
+            state.problem.clients[name],
+            setting._replace(row_share=rows[name] / total),
+        )
+        for name in names
+    }
+
+
 def answer(plan: Plan, state: RunState, collected: tuple[str, ...]) -> dict[str, Answer]:
     """The local steps of these clients, each on what it was sent."""
     absent = [name for name in collected if name not in state.sent]
     if absent:
         raise ValueError(f"schedule {plan.schedule.name!r} collects {absent}, which hold no q: dispatch first")
-    setting = server_module.setting(state.server, len(state.clients))
-    rows = {name: problem.batch.num_rows for name, problem in state.problem.clients.items()}
     tasks = [
-        Task(
-            state.clients[name],
-            state.sent[name].problem,
-            state.sent[name].posterior,
-            setting._replace(row_share=rows[name] / sum(rows.values())),
-        )
+        Task(state.clients[name], state.sent[name].problem, state.sent[name].posterior, state.sent[name].setting)
         for name in collected
     ]
     answers = plan.executor.run(tasks, plan.algorithm, plan.solver, state.damping)
     return dict(zip(collected, answers, strict=True))
 
 
-def refine_prior(plan: Plan, state: RunState) -> RunState:
+def refine_prior(plan: Plan, state: RunState) -> tuple[RunState, ClientInfo | None]:
     """The server refines its own factor t_0 like a client, undamped, with the clients' factors as they are."""
     found = propose_prior(plan, state, 1.0)
-    if found is None or found.update is None:
-        return state
+    if found is None:
+        return state, None
+    if found.update is None:
+        return state._replace(own=found.state), found.info
     server, fraction = server_module.correct(state.server, found.update.delta)
-    return state._replace(server=server, own=clients_module.accept(found.state, found.update, fraction))
+    return state._replace(server=server, own=clients_module.accept(found.state, found.update, fraction)), None
 
 
 def propose_prior(plan: Plan, state: RunState, damping: float) -> Answer | None:
@@ -146,10 +161,12 @@ def learn(state: RunState) -> RunState:
     while fraction > 1e-3:
         u = problem.hyperparameters + fraction * (target - problem.hyperparameters)
         moved = assemble(problem.setup, u, base)
-        new = server_module.exchange_prior(server, moved.prior)
+        new = server_module.exchange_prior(server, moved.prior) if same_kind(problem, moved) else None
         if new is not None:
             return state._replace(problem=moved, server=new._replace(hyperparameters=u))
         fraction = fraction / 2
+    wanted = problem.setup.hyperparameters.values(target)
+    logger.warning("hyperparameters stay: any step towards %s makes q improper or the model another kind", wanted)
     return state
 
 

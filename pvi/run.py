@@ -10,10 +10,11 @@ import torch
 
 from pvi.acceleration import Anderson
 from pvi.algorithms import Algorithm, resolve_algorithm
+from pvi.cavities import no_deletion
 from pvi.damping import Damping
 from pvi.data.tables import Tables
 from pvi.executors import Executor
-from pvi.history import falling
+from pvi.history import falling, unsettled
 from pvi.play import play_round
 from pvi.posterior import Posterior
 from pvi.progress import Report, reporter
@@ -24,6 +25,8 @@ from pvi.solvers import Solver
 from pvi.start import check_columns, start
 
 logger = logging.getLogger("pvi")
+LEARNING_ROUNDS = 20
+"""Rounds at least where hyperparameters are learned and the user names no number."""
 
 
 def fit(
@@ -84,6 +87,8 @@ def fit(
     """
     chosen = resolve_algorithm(algorithm)
     number = chosen.rounds if rounds is None else rounds
+    if rounds is None and learn and chosen.max_rounds is None:
+        number = max(number, LEARNING_ROUNDS)
     plan, state = start(
         model, clients, guide, chosen, schedule, damping, number, solver, executor, seed, device, dtype,
         acceleration=acceleration, learn=learn,
@@ -95,9 +100,9 @@ def fit(
     with _threads(threads), reporter(progress, number) as report:
         for _ in range(number):
             state = play_round(plan, state)
-            warn_of_divergence(state)
+            warn_of_divergence(plan, state)
             report(state.history[-1], state.server.posterior)
-    warn_of_rejections(state)
+    warn_at_the_end(state)
     return finish(plan, state, columns)
 
 
@@ -111,9 +116,15 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def warn_of_rejections(state: RunState) -> None:
+def warn_at_the_end(state: RunState) -> None:
     """Say on the log what a user who does not read the history would miss."""
     last = state.history[-1]
+    unvisited = [name for name, client in state.clients.items() if not client.visits]
+    if unvisited:
+        logger.warning("the schedule never collected from %s: their rows are not in the posterior", unvisited)
+    moving = unsettled(state.history)
+    if moving:
+        logger.warning("hyperparameters %s still moved by over 1 %% in the last round: more rounds are needed", moving)
     if last.rejected:
         said = "; ".join(f"{name}: {reason}" for name, reason in last.rejected.items())
         logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
@@ -122,11 +133,12 @@ def warn_of_rejections(state: RunState) -> None:
         logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
 
 
-def warn_of_divergence(state: RunState) -> None:
+def warn_of_divergence(plan: Plan, state: RunState) -> None:
     """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
     said = falling(state.history)
     if said and not falling(state.history[:-1]):
-        logger.warning("%s", said)
+        over = plan.algorithm.cavity is no_deletion
+        logger.warning("%s%s", said, "; without deletion rows are over-counted: use algorithm='pvi'" if over else "")
 
 
 def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:

@@ -15,7 +15,7 @@ from pvi.executors import Executor, resolve_executor
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
-from pvi.schedules import Collect, Dispatch, Schedule, resolve_schedule, rounds_limit
+from pvi.schedules import Schedule, is_synchronous, resolve_schedule, rounds_limit
 from pvi.solvers import Solver, default_solver, prior_solver, resolve_solver
 
 
@@ -51,18 +51,23 @@ def start(
         model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled
     )  # fmt: skip
     if faster is not None:
-        check_acceleration(order, tuple(problem.clients), problem)
+        check_acceleration(chosen, order, tuple(problem.clients), problem)
+    if problem.setup.hyperparameters.names and chosen.max_rounds == 1:
+        raise ValueError(
+            f"algorithm {chosen.name!r} makes one round, but hyperparameters are learned over many: learn them with "
+            "algorithm='pvi', then keep them with learn=[]"
+        )
     if local is None:
         local = default_solver(list(problem.clients.values()))
     plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed)
     like = problem.prior.natural
     states = {
-        name: clients_module.init(part, like, 1_000_003 * (seed * 10_007 + index))
+        name: clients_module.init(part, like, _stream(seed, index))
         for index, (name, part) in enumerate(problem.clients.items())
     }
     own = None
     if problem.prior_problem is not None:
-        own = clients_module.init(problem.prior_problem, like, 1_000_003 * (seed * 10_007 + len(states)))
+        own = clients_module.init(problem.prior_problem, like, _stream(seed, len(states)))
     server = server_module.init(problem.prior, problem.hyperparameters)
     return plan, RunState(server, states, (), {}, problem, rule.at(0), own)
 
@@ -89,10 +94,11 @@ def resolve_parts(
     return order, resolve_damping(algorithm.damping if damping is None else damping)
 
 
-def check_acceleration(schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:
+def check_acceleration(algorithm: Algorithm, schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:
     """Raises ``ValueError`` where rounds are not synchronous or their map moves from round to round."""
-    kinds = [(type(event), sorted(event.clients)) for event in schedule.events(clients, 0)]
-    if kinds != [(Dispatch, sorted(clients)), (Collect, sorted(clients))]:
+    if algorithm.max_rounds == 1:
+        raise ValueError(f"acceleration mixes rounds, but algorithm {algorithm.name!r} makes one; leave it out")
+    if not is_synchronous(schedule, clients, 0):
         raise ValueError(
             f"acceleration mixes whole rounds and needs a synchronous schedule, got {schedule.name!r}; leave "
             "acceleration out, or use schedule='synchronous'"
@@ -112,3 +118,8 @@ def check_columns(columns: Sequence[str], prior: Posterior) -> None:
     lengths = {site.name: site.shape for site in prior.coordinates.sites}
     if not any(len(columns) in shape for shape in lengths.values()):
         raise ValueError(f"columns: {len(columns)} names fit no dimension of the sites' shapes {lengths}")
+
+
+def _stream(seed: int, index: int) -> int:
+    """A client's own seed, within what torch's generators take."""
+    return 1_000_003 * (seed * 10_007 + index) % 2**62

@@ -4,12 +4,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
 
 from pvi import server as server_module
 from pvi.client import ClientInfo, Update
 from pvi.factors import Factor
-from pvi.families import GaussianFamily
 from pvi.free_energy import FreeEnergy
 from pvi.history import Round
 from pvi.posterior import Posterior
@@ -79,11 +78,7 @@ def _bytes(update: Update | None, server: ServerState) -> int:
 
 
 def _shift(before: Posterior, after: Posterior) -> float:
-    """The largest change of a mean in standard deviations; families without a location have none to tell."""
-    shift = 0.0
-    parts = zip(before.natural_by_site.values(), after.natural_by_site.values(), after.family.members, strict=True)
-    for old, new, member in parts:
-        if isinstance(member, GaussianFamily):
-            change: Tensor = member.location(new) - member.location(old)
-            shift = max(shift, (change.abs() / member.variance(new).sqrt()).max().item())
-    return shift
+    """The largest change of a mean of x in standard deviations; infinite where something certain changed."""
+    (old, _), (new, variance) = before.family.moments(before.natural), after.family.moments(after.natural)
+    change = (new - old).abs()
+    return torch.where(change > 0, change / variance.sqrt(), torch.zeros_like(change)).max().item()

@@ -149,3 +149,38 @@ def test_bad_requests(options, message):
 def test_memory_is_a_whole_number():
     with pytest.raises(ValueError, match="memory must be a whole number"):
         pvi.Anderson(memory=0)
+
+
+def test_a_lost_round_is_no_fixed_point():
+    """Every update of one round is rejected: the next rounds go on as if it had not been."""
+    from pvi.solvers import Newton
+
+    class FailsOnce:
+        name = "fails once"
+
+        def solve(self, problem, cavity, start, seed):
+            natural, info = Newton().solve(problem, cavity, start, seed)
+            return (natural * float("nan") if seed % 1_000_003 == 2 else natural), info
+
+    clients = sorted_clients()
+    best = pvi.fit("logistic_regression", clients, algorithm="global-vi").elbo
+    result = pvi.fit(
+        "logistic_regression", clients, damping=0.5, rounds=14, acceleration="anderson", solver=FailsOnce()
+    )
+    assert [record.number for record in result.history if record.rejected] == [3]
+    assert best - result.elbo < 1e-6
+
+
+def test_rounds_in_which_somebody_is_away_are_plain():
+    schedule = pvi.schedules.Dropouts(pvi.schedules.Synchronous(), away={"client 0": [(2, 4)]})
+    options = {"damping": 0.5, "rounds": 7, "acceleration": "anderson"}
+    result = pvi.fit("logistic_regression", sorted_clients(), schedule=schedule, **options)
+    assert [set(record.clients) == {"client 1", "client 2", "client 3"} for record in result.history] == [
+        False, False, True, True, False, False, False,
+    ]  # fmt: skip
+    assert [bool(record.mixing) for record in result.history] == [False, True, False, False, False, True, True]
+
+
+def test_algorithms_of_one_round_have_nothing_to_mix():
+    with pytest.raises(ValueError, match="acceleration mixes rounds, but algorithm 'bcm-same' makes one"):
+        pvi.fit("logistic_regression", sorted_clients(), algorithm="bcm-same", acceleration="anderson")

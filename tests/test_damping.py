@@ -104,3 +104,18 @@ def test_bad_rules():
         Decay(0.5, rate=0.0)
     with pytest.raises(ValueError, match=r"shrink must lie in \(0, 1\)"):
         Auto(shrink=1.0)
+
+
+def test_a_search_does_not_shrink_from_a_start_without_a_value():
+    """Counts under a very wide prior: F(q = p) is not finite, and any round is better."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    y = torch.poisson(torch.exp(1 + 0.5 * x[:, 0]), generator=generator)
+    from functools import partial
+
+    from pvi.models import poisson_regression
+
+    model = partial(poisson_regression.model, prior_scale=1000.0)
+    result = pvi.fit(model, [(x[:20], y[:20]), (x[20:], y[20:])], damping="auto", rounds=2)
+    assert result.history[0].attempts == 1
+    assert result.history[0].damping == 0.5

@@ -201,7 +201,7 @@ def test_bad_requests():
         pvi.fit(regression, data, learn=["noise"])
     with pytest.raises(TypeError, match=r"one name is learn=\['noise_scale'\]"):
         pvi.fit(regression, data, learn="noise_scale")
-    with pytest.raises(pvi.ProgramError, match=r"hyperparameters \(pyro.param\) are none"):
+    with pytest.raises(pvi.ProgramError, match=r"has no hyperparameters \(pyro.param\) to learn"):
         pvi.fit("logistic_regression", logistic_clients(), learn="all")
     with pytest.raises(ValueError, match=r"acceleration needs rounds that all apply the same map"):
         pvi.fit(regression, data, learn="all", acceleration="anderson")
@@ -225,3 +225,29 @@ def test_the_step_is_uphill_and_bounded():
         step = ascend(u, Slope(gradient, curvature.to(F64)))
         assert (step @ gradient).item() > 0
         assert step.abs().max().item() <= 1.0
+
+
+def test_algorithms_of_one_round_do_not_learn_and_others_take_their_time():
+    data = regression_clients()
+    with pytest.raises(ValueError, match=r"'vcl' makes one round, but hyperparameters are learned over many"):
+        pvi.fit(regression, data, guide="full", algorithm="vcl", learn="all")
+    best = type_two(*pooled(data))
+    result = pvi.fit(regression, data, guide="full", algorithm="global-vi", learn="all")
+    assert result.elbo == pytest.approx(best.objective, abs=1e-6)
+
+
+def test_hyperparameters_that_still_move_are_told(caplog):
+    pvi.fit(regression, regression_clients(), guide="full", damping=1.0, rounds=2, learn="all")
+    assert any("still moved by over 1 %" in record.getMessage() for record in caplog.records)
+
+
+def test_a_start_where_the_model_is_of_another_kind():
+    def model(x, y):
+        power = pyro.param("power", x.new_tensor(0.0))
+        top = pyro.sample("top", dist.Normal(x.new_tensor(0.0), 1.0))
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(4), torch.exp(power * top)).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ weights, 1.0), obs=y)
+
+    with pytest.raises(pvi.ProgramError, match=r"initial values of the hyperparameters \['power'\] .* another kind"):
+        pvi.fit(model, regression_clients(), learn="all")

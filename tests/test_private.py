@@ -13,7 +13,9 @@ from toy_programs import F64, normal, program_of
 
 import pvi
 from pvi.client import Update
+from pvi.families import Coordinates, site_coordinates
 from pvi.models import mixed_logistic_regression
+from pvi.problem import build_problem
 from pvi.programs.program import log_likelihood
 from pvi.solvers import SVI, PyroSVI
 
@@ -193,3 +195,101 @@ def test_mixed_effects_on_heart_disease_agree_with_nuts():
     means = torch.stack([posterior.mean["effect"] for posterior in result.private.values()])
     off = (means - torch.as_tensor(reference.mean["intercepts"])).abs() / torch.as_tensor(reference.sd["intercepts"])
     assert off.max().item() < 0.15
+
+
+def scaled_effect(y):
+    """The client's effect has a scale that is shared and latent: its prior counts once, however many rows there are."""
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    effect = pyro.sample("effect", dist.Normal(0.0, scale), infer={"pvi": "private"})
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(effect, 1.0), obs=y)
+
+
+def test_mini_batches_count_a_clients_own_prior_once():
+    program, batch = program_of(scaled_effect, normal(4))
+    private = program_of(scaled_effect, normal(4))[0].sites.private
+    coordinates = (*program.coordinates.sites, site_coordinates("effect", (), private[0].support))
+    program = program._replace(coordinates=Coordinates(coordinates))
+    x = torch.tensor([0.2, -1.3], dtype=F64)
+    whole = log_likelihood(program, x, batch)
+    parts = [log_likelihood(program, x, batch, torch.tensor([row])) for row in range(4)]
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+def test_what_mini_batches_cannot_do_is_refused():
+    def kinds(y):
+        pyro.sample("loc", dist.Normal(0.0, 1.0))
+        kind = pyro.sample("kind", dist.Bernoulli(0.5), infer={"pvi": "private"})
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(2 * kind, 1.0), obs=y)
+
+    program, batch = program_of(kinds, normal(4))
+    with pytest.raises(pvi.ProgramError, match=r"sites \['kind'\] are discrete and have one value a client"):
+        log_likelihood(program, torch.zeros(1, dtype=F64), batch, torch.tensor([0, 1]))
+    with pytest.raises(pvi.ProgramError, match=r"sites \['kind'\] are each client's own; pooled rows would share"):
+        pvi.fit(kinds, [(normal(4),), (normal(5),)], algorithm="global-vi")
+
+    def subsampled(y):
+        loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y), subsample_size=2) as rows:
+            own = pyro.sample("own", dist.Normal(loc, 1.0))
+            pyro.sample("y", dist.Normal(own, 1.0), obs=y[rows])
+
+    with pytest.raises(pvi.ProgramError, match=r"sites \['own'\] have one private value a row, but their plate"):
+        pvi.fit(subsampled, [(normal(6),)])
+
+
+def test_a_latent_may_depend_on_a_discrete_one():
+    def model(y):
+        loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+        far = pyro.sample("far", dist.Bernoulli(0.3), infer={"pvi": "private"})
+        own = pyro.sample("own", dist.Normal(5 * far, 1.0), infer={"pvi": "private"})
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(loc + own, 1.0), obs=y)
+
+    y = normal(5)
+    device = torch.device("cpu")
+    problem = build_problem(model, [(y,)], None, device, F64).clients["client 0"]
+    assert problem.absorbed is None
+    state = torch.get_rng_state()
+    found = log_likelihood(problem.program, torch.tensor([0.3, 4.0], dtype=F64), problem.batch)
+    assert torch.equal(state, torch.get_rng_state())
+    centres = torch.tensor([0.0, 5.0], dtype=F64)
+    own = torch.tensor([0.7, 0.3], dtype=F64).log() + dist.Normal(centres, 1.0).log_prob(torch.tensor(4.0, dtype=F64))
+    expected = torch.logsumexp(own, 0) + dist.Normal(torch.tensor(4.3, dtype=F64), 1.0).log_prob(y).sum()
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_shared_prior_must_not_depend_on_private_latents():
+    def model(y):
+        own = pyro.sample("own", dist.Normal(0.0, 1.0), infer={"pvi": "private"})
+        loc = pyro.sample("loc", dist.Normal(own, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(loc, 1.0), obs=y)
+
+    with pytest.raises(pvi.ProgramError, match=r"prior of the shared sites depends on the private sites \['own'\]"):
+        pvi.fit(model, [(normal(4),)])
+
+
+def test_a_plate_of_outcomes_is_no_plate_of_rows():
+    """Two outcomes a row: their coefficients lie in a plate with observations, but belong to everybody."""
+
+    def model(x, y):
+        with pyro.plate("outcomes", 2):
+            slope = pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
+            with pyro.plate("rows", len(x), dim=-2):
+                pyro.sample("y", dist.Normal(x[:, None] * slope, 1.0), obs=y)
+
+    x = normal(7)
+    result = pvi.fit(model, [(x[:3], x[:3, None] * torch.ones(2)), (x[3:], x[3:, None] * torch.ones(2))], rounds=2)
+    assert result.posterior.site_names == ("slope",)
+    assert not result.private
+
+
+def test_accelerated_bounds_stay_bounds(full):
+    """A mixture of conditionals is made one again: no round lies above the optimum."""
+    best = mixed_vi(with_ones(clients()), tau=1.0).elbo
+    assert max(record.elbo for record in full.history) <= best + 1e-6
+    for local in full.local.values():
+        marginal = local.family.members[0].marginal(local.natural, 0, 3)[1]
+        torch.testing.assert_close(marginal, full.posterior.natural, atol=1e-8, rtol=1e-8)

@@ -23,9 +23,17 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 
 def resolve_algorithm(algorithm: Algorithm | str) -> Algorithm:
-    """An algorithm by name, or the object itself; raises ``ValueError`` for an unknown name."""
-    if not isinstance(algorithm, str):
+    """An algorithm by name, or the object itself.
+
+    Raises ``ValueError`` for an unknown name and ``TypeError`` for what is neither.
+    """
+    if isinstance(algorithm, Algorithm):
         return algorithm
+    if not isinstance(algorithm, str):
+        raise TypeError(
+            f"algorithm is a name or an Algorithm, got {algorithm!r}; an algorithm with options is called, as in "
+            "pvi.PowerEP(alpha=0.5)"
+        )
     if algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algorithm!r}; there are {', '.join(ALGORITHMS)}")
     return ALGORITHMS[algorithm]()

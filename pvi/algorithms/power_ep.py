@@ -28,6 +28,6 @@ def StochasticEP(alpha: float = 1.0) -> Algorithm:
 
 
 def _check(alpha: float) -> float:
-    if not 0 < alpha <= 1:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
         raise ValueError(f"alpha must lie in (0, 1], got {alpha!r}; the limit 0 is pvi.PVI()")
     return float(alpha)

@@ -87,11 +87,11 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
         with live.shown(console, rounds, options) as show:
             for _ in range(rounds):
                 state = run.play_round(plan, state)
-                run.warn_of_divergence(state)
+                run.warn_of_divergence(plan, state)
                 so_far = run.finish(plan, state, tables.columns)
                 heldout.append(heldout_log_density(so_far, holdout, draws))
                 show(state.history[-1], heldout[-1])
-            run.warn_of_rejections(state)
+            run.warn_at_the_end(state)
     except KeyboardInterrupt:
         if not state.history:
             raise

@@ -36,7 +36,7 @@ def pool(batches: Mapping[str, Batch], sites: Mapping[str, Sites]) -> dict[str, 
     Raises :class:`~pvi.programs.errors.ProgramError` where clients have latents of their own, which pooling would
     make one, and ``ValueError`` where arguments without rows differ.
     """
-    own = [site.name for found in sites.values() for site in found.private if not site.by_row]
+    own = [site.name for found in sites.values() for site in (*found.private, *found.enumerated) if not site.by_row]
     if own and len(batches) > 1:
         raise ProgramError(
             f"sites {sorted(set(own))} are each client's own; pooled rows would share them. Write a pooled model with "

@@ -9,11 +9,13 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from pyro.ops.contract import contract_to_tensor
 from pyro.ops.rings import LogRing
-from pyro.poutine.enum_messenger import EnumMessenger
+from pyro.poutine.enum_messenger import _ENUM_ALLOCATOR, EnumMessenger
+from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pvi.programs.batch import Batch
 from pvi.programs.context import running
+from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Values
 
 
@@ -32,6 +34,8 @@ class Enumerate(EnumMessenger):
     def _pyro_post_sample(self, msg: Any) -> None:
         if msg["name"] not in self.values:
             super()._pyro_post_sample(msg)
+        elif not isinstance(msg["fn"], _Subsample):  # its density may depend on enumerated sites
+            msg["infer"]["_dim_to_id"] = dict(_ENUM_ALLOCATOR.dim_to_id)
 
 
 def summed_out(
@@ -49,14 +53,21 @@ def summed_out(
     with running(dtype):
         trace = poutine.trace(enumerated_model(model, values, plate_nesting)).get_trace(*batch.args, **batch.kwargs)
         for name, node in list(trace.nodes.items()):
-            if node["type"] == "sample" and name not in names and not _is_plate(node):
+            if node["type"] != "sample" or isinstance(node["fn"], _Subsample):
+                continue
+            if name not in names:
                 trace.remove_node(name)
+            elif not isinstance(node["scale"], int | float) or node["scale"] != 1:
+                raise ProgramError(
+                    f"site {name!r} is scaled (poutine.scale, a plate that subsamples) beside discrete latents that "
+                    "are summed out: the sum of scaled densities is not the scaled sum"
+                )
         trace.compute_log_prob()
         trace.pack_tensors()
     plates = trace.plate_to_symbol
     terms: OrderedDict[frozenset[str], list[Tensor]] = OrderedDict()
     for node in trace.nodes.values():
-        if node["type"] == "sample" and not _is_plate(node):
+        if node["type"] == "sample" and not isinstance(node["fn"], _Subsample):
             ordinal = frozenset(plates[frame.name] for frame in node["cond_indep_stack"] if frame.vectorized)
             terms.setdefault(ordinal, []).append(node["packed"]["log_prob"])
     latent = set(trace.symbol_to_dim) - set(plates.values())
@@ -95,7 +106,3 @@ def _product(terms: Sequence[Tensor]) -> Any:
         total = total + aligned.reshape([sizes.get(dim, 1) for dim in dims])
     total._pyro_dims = dims
     return total
-
-
-def _is_plate(node: Any) -> bool:
-    return type(node["fn"]).__name__ == "_Subsample"

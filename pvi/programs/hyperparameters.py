@@ -64,9 +64,11 @@ def find_hyperparameters(
         raise TypeError(f"learn is a list of names or 'all', got {learn!r}; one name is learn=[{learn!r}]")
     chosen = tuple(found) if learn == "all" else tuple(learn or ())
     unknown = [name for name in chosen if name not in found]
-    if unknown or (learn == "all" and not found) or len(set(chosen)) < len(chosen):
+    if not found and learn:
+        raise ProgramError(f"learn={learn!r}: the model has no hyperparameters (pyro.param) to learn; leave learn out")
+    if unknown or len(set(chosen)) < len(chosen):
         raise ProgramError(
-            f"learn={learn!r}: the model's hyperparameters (pyro.param) are {sorted(found) or 'none'}; name each once"
+            f"learn={learn!r}: the model's hyperparameters (pyro.param) are {sorted(found)}; name each once"
         )
     coordinates = Coordinates(
         tuple(site_coordinates(name, tuple(found[name].value.shape), found[name].constraint) for name in chosen)

@@ -43,14 +43,16 @@ class Program(NamedTuple):
         return frozenset(site.name for site in sites)
 
 
-def log_prior(program: Program, x: Tensor, batch: Batch) -> Tensor:
-    """log p(x) of the shared latents in their coordinates, nats, Jacobian included; ``x [size]`` -> ``[]``."""
+def log_prior(program: Program, x: Tensor, batch: Batch, offset: float = 0.0) -> Tensor:
+    """log p(x) of the shared latents in their coordinates, nats, Jacobian included; ``x [size]`` -> ``[]``.
+
+    A client's own latents stand at placeholders (``offset`` moves them), on which it must not depend.
+    """
     shared = program.shared
     total = shared.log_abs_det_jacobian(x)
     names = frozenset(shared.names)
-    with Placeholders(x.device):
-        for node in _nodes(program, shared.constrain(x), batch, names).values():
-            total = total + node["log_prob_sum"]
+    for node in _nodes(program, shared.constrain(x), batch, names, offset=offset).values():
+        total = total + node["log_prob_sum"]
     return total
 
 
@@ -71,17 +73,43 @@ def log_likelihood(program: Program, x: Tensor, batch: Batch, rows: Tensor | Non
     by_row = [site.name for site in program.sites.private if site.by_row]
     if rows is not None and by_row:
         raise ProgramError(
-            f"sites {by_row} have one private value a row; mini-batches would need some of these: leave batch_size out"
+            f"sites {by_row} have one private value a row; mini-batches would need some of these: use all rows a step"
         )
     values = program.coordinates.constrain(x)
     names = program.likelihood_sites
     counted = tuple(site for site in program.coordinates.sites if site.name in names)
     jacobian = _jacobian(program.coordinates, x, counted)
     if program.sites.enumerated and any(site.name in names for site in program.sites.enumerated):
-        part = batch if rows is None else batch.take(rows)
-        total = summed_out(program.model, values, part, names, program.sites.plate_nesting, x.dtype)
-        return (1.0 if rows is None else batch.num_rows / rows.shape[0]) * total + jacobian
+        return _enumerated(program, values, batch, names, rows, x.dtype) + jacobian
     return _counted(program, values, batch, names, rows) + jacobian
+
+
+def _enumerated(
+    program: Program,
+    values: Mapping[str, Tensor],
+    batch: Batch,
+    names: frozenset[str],
+    rows: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    nesting = program.sites.plate_nesting
+    if rows is None:
+        return summed_out(program.model, values, batch, names, nesting, dtype)
+    alone = [site.name for site in program.sites.enumerated if not site.by_row]
+    if alone:
+        raise ProgramError(
+            f"sites {alone} are discrete and have one value a client: a sum over their values cannot be estimated from "
+            "mini-batches; use all rows a step"
+        )
+    own = names.intersection(_once(program))
+    total = summed_out(program.model, values, batch.take(rows), names - own, nesting, dtype)
+    once = _counted(program, values, batch, own, None) if own else 0.0
+    return batch.num_rows / rows.shape[0] * total + once
+
+
+def _once(program: Program) -> frozenset[str]:
+    """Latents that count once however many rows there are."""
+    return frozenset(site.name for site in (*program.sites.private, *program.sites.shared) if not site.by_row)
 
 
 def _jacobian(coordinates: Coordinates, x: Tensor, sites: tuple[SiteCoordinates, ...]) -> Tensor:
@@ -102,8 +130,10 @@ def _counted(
         return _sum(_nodes(program, values, batch, names, rows))
     if rows is None:
         return _sum(_nodes(program, values, batch, names))
-    total = _sum(_nodes(program, values, batch.take(rows), names))
-    return batch.num_rows / rows.shape[0] * total
+    nodes, once = _nodes(program, values, batch.take(rows), names), _once(program)
+    scale = batch.num_rows / rows.shape[0]
+    parts = [(1.0 if name in once else scale) * node["log_prob_sum"].reshape(()) for name, node in nodes.items()]
+    return torch.stack(parts).sum()
 
 
 def pointwise_log_likelihood(program: Program, x: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -116,6 +146,22 @@ def pointwise_log_likelihood(program: Program, x: Tensor, batch: Batch) -> dict[
 def num_rows(program: Program, batch: Batch) -> int:
     """The rows a mini-batch is drawn from: those of the plate that subsamples, else those of the data."""
     return program.sites.subsampling[1] if program.sites.subsampling else batch.num_rows
+
+
+def check_prior_alone(program: Program, batch: Batch, x: Tensor) -> None:
+    """Raises :class:`~pvi.programs.errors.ProgramError` where the shared prior depends on a client's own latents.
+
+    ``x [size]`` is a point of the shared coordinates.
+    """
+    if not program.sites.private and not program.sites.enumerated:
+        return
+    here, there = log_prior(program, x, batch), log_prior(program, x, batch, offset=0.7)
+    if not torch.isclose(here, there, rtol=1e-6):
+        own = [site.name for site in (*program.sites.private, *program.sites.enumerated)]
+        raise ProgramError(
+            f"the prior of the shared sites depends on the private sites {own}; shared latents come first in a model: "
+            "let the private ones depend on them"
+        )
 
 
 def check_deterministic(program: Program, batch: Batch, client: str, x: Tensor) -> None:
@@ -136,13 +182,25 @@ def _sum(nodes: Mapping[str, Any]) -> Tensor:
 
 
 def _nodes(
-    program: Program, values: Mapping[str, Tensor], batch: Batch, names: frozenset[str], rows: Tensor | None = None
+    program: Program,
+    values: Mapping[str, Tensor],
+    batch: Batch,
+    names: frozenset[str],
+    rows: Tensor | None = None,
+    offset: float = 0.0,
 ) -> dict[str, Any]:
     dtype = next((value.dtype for value in values.values() if value.is_floating_point()), batch.dtype)
     # Plates that subsample never draw from the global random state: where no rows are given, the first ones serve.
     if program.sites.subsampling is not None and rows is None:
         rows = torch.arange(program.sites.subsampling[2])
-    with running(dtype), Values(values), Rows(rows if rows is not None else torch.arange(0)):
+    device = next(iter(values.values())).device
+    # Latents without a value are ones on which the wanted densities do not depend: nothing is drawn at random.
+    with (
+        running(dtype),
+        Placeholders(device, offset),
+        Values(values),
+        Rows(rows if rows is not None else torch.arange(0)),
+    ):
         trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
         trace.compute_log_prob(lambda name, node: name in names)
     return {name: trace.nodes[name] for name in trace.nodes if name in names}

@@ -30,7 +30,7 @@ class Ownership(Enum):
 class Site(NamedTuple):
     """One sample site. ``shape`` is the full shape of its value; ``plates`` the names of the plates around it.
 
-    ``by_row`` says that one of these plates also holds an observed site: one value a row, not one a client.
+    ``by_row`` says that one of these plates is one of rows: one value a row, not one a client.
     """
 
     name: str
@@ -85,9 +85,9 @@ def argument_names(model: Callable[..., Any]) -> tuple[str, ...]:
 def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     """Trace the model once on a client's data.
 
-    A latent is private where it says ``infer={"pvi": "private"}`` or lies inside a plate that also holds an observed
-    site (unless it says ``infer={"pvi": "shared"}``); all other latents are shared. Discrete private latents are
-    enumerated.
+    A latent is private where it says ``infer={"pvi": "private"}`` or lies inside a plate of rows, which holds an
+    observed site and has an element a row (unless it says ``infer={"pvi": "shared"}``); all other latents are shared.
+    Discrete private latents are enumerated.
 
     Raises :class:`ProgramError` where the model fails, observes nothing, has a discrete latent with infinitely many
     values, an observation outside its support, or two plates that subsample.
@@ -95,10 +95,14 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     nodes = _trace(model, batch, client)
     parameters = tuple(_parameter(name, node) for name, node in nodes.items() if node["type"] == "param")
     samples = {name: node for name, node in nodes.items() if is_random(node)}
-    observed_plates = {
-        frame.name for node in samples.values() if node["is_observed"] for frame in node["cond_indep_stack"]
+    row_plates = {
+        frame.name
+        for node in samples.values()
+        if node["is_observed"]
+        for frame in node["cond_indep_stack"]
+        if (frame.full_size or frame.size) == batch.num_rows
     }
-    sites = [_site(name, node, observed_plates) for name, node in samples.items()]
+    sites = [_site(name, node, row_plates) for name, node in samples.items()]
     observed = tuple(site for site in sites if site.ownership is Ownership.OBSERVED)
     if not observed:
         raise ProgramError(
@@ -109,12 +113,19 @@ def discover(model: Callable[..., Any], batch: Batch, client: str) -> Sites:
     for name, node in samples.items():
         check_site(name, node, client)
     private = tuple(site for site in sites if site.ownership is Ownership.PRIVATE)
+    subsampling = _subsampling(nodes, batch.num_rows, client)
+    inside = [site.name for site in private if subsampling is not None and subsampling[0] in site.plates]
+    if inside:
+        raise ProgramError(
+            f"sites {inside} have one private value a row, but their plate visits only some rows a run; leave "
+            "subsample_size out"
+        )
     dims = [frame.dim for node in samples.values() for frame in node["cond_indep_stack"] if frame.vectorized]
     return Sites(
         shared=tuple(site for site in sites if site.ownership is Ownership.SHARED),
         private=tuple(site for site in private if not site.is_discrete),
         observed=observed,
-        subsampling=_subsampling(nodes, batch.num_rows, client),
+        subsampling=subsampling,
         enumerated=tuple(site for site in private if site.is_discrete),
         parameters=parameters,
         plate_nesting=-min(dims, default=0),
@@ -150,19 +161,19 @@ def is_random(node: Any) -> bool:
     )
 
 
-def _site(name: str, node: Any, observed_plates: set[str]) -> Site:
+def _site(name: str, node: Any, row_plates: set[str]) -> Site:
     plates = tuple(frame.name for frame in node["cond_indep_stack"])
     said = node["infer"].get("pvi")
     if said not in (None, "private", "shared"):
         raise ProgramError(f'site {name!r}: infer={{"pvi": {said!r}}} is neither "private" nor "shared"')
     if node["is_observed"]:
         ownership = Ownership.OBSERVED
-    elif said == "private" or (said is None and observed_plates.intersection(plates)):
+    elif said == "private" or (said is None and row_plates.intersection(plates)):
         ownership = Ownership.PRIVATE
     else:
         ownership = Ownership.SHARED
     fn, value = node["fn"], node["value"]
-    by_row = bool(observed_plates.intersection(plates))
+    by_row = bool(row_plates.intersection(plates))
     return Site(name, ownership, tuple(value.shape), fn.support, kind(fn), plates, by_row, value.dtype)
 
 

@@ -7,7 +7,7 @@ from pvi.schedules.asynchronous import Asynchronous
 from pvi.schedules.attendance import Attendance, Interruptible
 from pvi.schedules.dropouts import Dropouts
 from pvi.schedules.latency import Latency
-from pvi.schedules.protocol import Collect, Dispatch, Event, Limited, Schedule, rounds_limit
+from pvi.schedules.protocol import Collect, Dispatch, Event, Limited, Schedule, is_synchronous, rounds_limit
 from pvi.schedules.random_subset import RandomSubset
 from pvi.schedules.sequential import Sequential
 from pvi.schedules.single_pass import SinglePass
@@ -49,6 +49,7 @@ __all__ = [
     "Sequential",
     "SinglePass",
     "Synchronous",
+    "is_synchronous",
     "resolve_schedule",
     "rounds_limit",
 ]

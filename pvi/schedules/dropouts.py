@@ -97,6 +97,8 @@ def _without_absent(schedule: Schedule, attendance: Attendance, round_index: int
 
 
 def _checked(name: str, spans: Sequence[Interval]) -> tuple[Interval, ...]:
+    if any(isinstance(span, int) or len(span) != 2 for span in spans):
+        raise ValueError(f"Dropouts: client {name!r} is away over intervals [(start, stop), ...], got {spans!r}")
     intervals = tuple(sorted((start, stop) for start, stop in spans))
     for start, stop in intervals:
         if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop):

@@ -55,3 +55,9 @@ class Limited(Protocol):
 def rounds_limit(schedule: Schedule) -> int | None:
     """The number of rounds after which a schedule yields nothing; ``None`` where there is no such number."""
     return schedule.max_rounds if isinstance(schedule, Limited) else None
+
+
+def is_synchronous(schedule: Schedule, clients: Sequence[str], round_index: int) -> bool:
+    """Whether a round sends one q to all clients and applies all their updates together."""
+    kinds = [(type(event), sorted(event.clients)) for event in schedule.events(clients, round_index)]
+    return kinds == [(Dispatch, sorted(clients)), (Collect, sorted(clients))]

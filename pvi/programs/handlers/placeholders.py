@@ -11,7 +11,8 @@ from torch.distributions import biject_to
 class Placeholders(Messenger):
     """Latent sites that have no value yet get one inside their support: nothing is drawn at random.
 
-    For densities of other sites, which do not depend on these: a prior must not need a client's own latents.
+    For densities of other sites, which do not depend on these: a prior must not need a client's own latents. Another
+    ``offset`` gives other values, which tells whether that is so.
 
     >>> import pyro, torch
     >>> import pyro.distributions as dist
@@ -20,9 +21,10 @@ class Placeholders(Messenger):
     tensor([1., 1.])
     """
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
+    def __init__(self, device: torch.device | str = "cpu", offset: float = 0.0) -> None:
         super().__init__()
         self.device = device
+        self.offset = offset
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["done"] or msg["is_observed"] or isinstance(msg["fn"], _Subsample):
@@ -30,8 +32,9 @@ class Placeholders(Messenger):
         fn = msg["fn"]
         shape = fn.batch_shape + fn.event_shape
         if fn.support.is_discrete:
-            msg["value"] = fn.enumerate_support(expand=False)[:1].expand((1, *shape))[0]
+            support = fn.enumerate_support(expand=False)
+            msg["value"] = support[-1 if self.offset else 0][None].expand((1, *shape))[0]
         else:
             transform = biject_to(fn.support)
-            msg["value"] = transform(torch.zeros(transform.inverse_shape(shape), device=self.device))
+            msg["value"] = transform(torch.full(transform.inverse_shape(shape), self.offset, device=self.device))
         msg["done"] = True
