@@ -40,12 +40,12 @@ class Round(NamedTuple):
     drift: float
     clients: dict[str, ClientInfo]
     max_shift: float = 0.0
-    earlier: tuple[ClientInfo, ...] = ()
     damping: float = 1.0
     simulated_seconds: float = 0.0
     hyperparameters: dict[str, Any] = {}  # noqa: RUF012 - a record, never changed
     mixing: tuple[float, ...] = ()
     attempts: int = 1
+    earlier: tuple[ClientInfo, ...] = ()
 
     @property
     def visits(self) -> tuple[ClientInfo, ...]:

@@ -166,7 +166,7 @@ class SVI:
         natural = family.natural_from_free(origin + scale * average).detach()
         value, noise = current.mean().item(), (current.var(unbiased=False) / len(current)).sqrt().item()
         message = "" if cuts > MAX_CUTS else f"the free energy still rose after {taken} steps"
-        if not noise <= max(MAX_NOISE, MAX_NOISE / 100 * abs(value)):
+        if not message and not noise <= max(MAX_NOISE, MAX_NOISE / 100 * abs(value)):
             message = f"the free energy is too noisy to tell ({value:.3g} ± {noise:.2g} nats over {len(current)} steps)"
         return natural, SolverInfo(taken, value, not message, message)
 

@@ -51,7 +51,7 @@ from pvi.cli.options import FitOptions, split
         (("--acceleration", "anderson", "--schedule", "sequential"), "needs a synchronous schedule"),
         (("--memory", "3"), "--memory is for --acceleration anderson"),
         (("--learn", "all,scale"), "all and none stand alone"),
-        (("--learn", "scale"), "the model's hyperparameters (pyro.param) are none"),
+        (("--learn", "scale"), "the model has no hyperparameters (pyro.param) to learn"),
         (("--device", "gpu"), "cannot be used here"),
         (("--device", "meta"), "cannot be used here"),
         (("--missing", "guess"), "missing is one of"),

@@ -17,7 +17,7 @@ OF = FitOptions(files=(), target="died")
 def record(number: int, elbo: float, **more: float) -> Round:
     fields = {"elbo_standard_error": 0.0, "max_shift": 0.0, "step_fraction": 1.0} | more
     others = dict.fromkeys(set(Round._fields) - {"number", "elbo", *fields}, 0.0)
-    return Round(number, elbo, **{**others, **fields, "clients": {}, "expected_log_likelihood": {}})  # type: ignore[arg-type]
+    return Round(number, elbo, **{**others, **fields, "clients": {}, "earlier": (), "expected_log_likelihood": {}})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
