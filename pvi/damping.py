@@ -1,9 +1,10 @@
 """The damping ρ of each round."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Damping(Protocol):
     """A rule for ρ in (0, 1]; the search for a stable one is :class:`Auto`'s, driven by the run."""
 
@@ -86,6 +87,4 @@ def resolve_damping(damping: Damping | float | str) -> Damping:
         if damping != "auto":
             raise ValueError(f"unknown damping {damping!r}: a number in (0, 1], 'auto', or pvi.Decay(...)")
         return Auto()
-    if isinstance(damping, Constant | Decay | Auto):
-        return damping
-    return Constant(check_damping(damping))
+    return damping if isinstance(damping, Damping) else Constant(check_damping(damping))

@@ -119,3 +119,12 @@ def test_a_search_does_not_shrink_from_a_start_without_a_value():
     result = pvi.fit(model, [(x[:20], y[:20]), (x[20:], y[20:])], damping="auto", rounds=2)
     assert result.history[0].attempts == 1
     assert result.history[0].damping == 0.5
+
+
+def test_a_rule_of_ones_own():
+    class Halves:
+        def at(self, round_index):
+            return 0.5 ** (round_index + 1)
+
+    result = pvi.fit("logistic_regression", sorted_clients(), damping=Halves(), rounds=2)
+    assert [record.damping for record in result.history] == [0.5, 0.25]
