@@ -4,7 +4,6 @@ Safeguards: the mixture is moved towards the plain damped step until q is proper
 damped step is taken instead, and the memory starts anew.
 """
 
-import math
 import time
 from collections.abc import Mapping
 
@@ -17,12 +16,14 @@ from pvi.acceleration import Anderson, Memory, Visit, coefficients, inner_produc
 from pvi.client import ClientState
 from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
-from pvi.free_energy import FreeEnergy, free_energy
+from pvi.free_energy import falls, free_energy
 from pvi.posterior import Posterior
-from pvi.rounds import Plan, RunState, answer, dispatch, propose_prior, tell
+from pvi.rounds import Plan, RunState, answer, dispatch, energy_of, propose_prior, tell
 from pvi.tally import Tally, count
 
 MAX_HALVINGS = 10
+ROUNDING = 1e-9
+"""Of the free energy: what a fall must exceed."""
 
 
 def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunState:
@@ -33,18 +34,16 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     own = propose_prior(plan, state, state.damping)
     everyone = [*answers.values(), *([own] if own is not None else [])]
     rejected = any(one.update is None for one in everyone)
-    memory: Memory | None = _remember(state, answers, own, anderson.memory + 1)
+    memory = _remember(state, answers, own, anderson.memory + 1)
     after, fraction = _damped(plan, state, answers, own)
-    energy: FreeEnergy | None = None
-    weights: tuple[float, ...] = ()
-    alpha = None if rejected or memory is None else _weights(state, memory)
-    if alpha is not None and memory is not None:
+    mixing: tuple[float, ...] = ()
+    alpha = None if rejected else _weights(state, memory)
+    if alpha is not None:
         faster = _apply(state, answers, own, memory, alpha)
-        reached = free_energy(faster.problem, faster.server, faster.clients)
-        if rises(state, reached):
-            after, fraction, energy, weights = faster, 1.0, reached, tuple(alpha.tolist())
-    if energy is None:
-        memory = None if rejected or memory is None else memory.last()
+        energy = free_energy(faster.problem, faster.server, faster.clients)
+        if not falls(energy_of(state), energy, ROUNDING):
+            after, fraction, mixing = faster, 1.0, tuple(alpha.tolist())
+    if not mixing:
         energy = free_energy(after.problem, after.server, after.clients)
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
@@ -52,19 +51,9 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     for one in answers.values():
         info = one.info if one.update is None else one.info._replace(step_fraction=fraction)
         tally = count(tally, info, one.update, after.server)
-    said = tell(state, after, tally, energy)._replace(mixing=weights)
-    return after._replace(history=(*state.history, said), memory=memory)
-
-
-def rises(state: RunState, energy: FreeEnergy) -> bool:
-    """Whether the free energy is no lower than after the last round, within three standard errors and rounding."""
-    if not state.history:
-        return True
-    last = state.history[-1]
-    if not math.isfinite(last.elbo):
-        return True
-    noise = 3 * max(energy.standard_error, last.elbo_standard_error) + 1e-9 * abs(last.elbo)
-    return energy.value >= last.elbo - noise
+    said = tell(state, after, tally, energy)._replace(mixing=mixing)
+    kept = memory if mixing else None if rejected else memory.last()
+    return after._replace(history=(*state.history, said), memory=kept)
 
 
 def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None, length: int) -> Memory:
@@ -88,9 +77,7 @@ def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None
     )
 
 
-def _damped(
-    plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Answer | None
-) -> tuple[RunState, float]:  # fmt: skip
+def _damped(plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Answer | None) -> tuple[RunState, float]:
     """The plain step, and the fraction of it that keeps q proper."""
     updates = [one.update for one in (*answers.values(), *([own] if own is not None else [])) if one.update is not None]
     server, info = server_module.step(state.server, updates, plan.algorithm.aggregate)

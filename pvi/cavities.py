@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pvi.factors import Factor, as_factor, divide, power, unit
+from pvi.factors import Factor, as_factor, cavity, divide, power, unit
 from pvi.posterior import Posterior
 
 
@@ -28,7 +28,7 @@ CavityRule = Callable[[Posterior, Factor, Setting], Cavity]
 
 def deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
     """q / t: everything but the client (PVI, algorithm 1)."""
-    return Cavity(divide(as_factor(posterior), factor), factor)
+    return Cavity(cavity(posterior, factor), factor)
 
 
 def no_deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
@@ -53,6 +53,5 @@ def prior_row_share(posterior: Posterior, factor: Factor, setting: Setting) -> C
 
 def average_deletion(posterior: Posterior, factor: Factor, setting: Setting) -> Cavity:
     """q / t with the average factor t = (q / p)^(1/M) (stochastic EP, Li et al. 2015)."""
-    q = as_factor(posterior)
-    average = power(divide(q, setting.prior), 1 / setting.num_clients)
-    return Cavity(divide(q, average), average)
+    average = power(divide(as_factor(posterior), setting.prior), 1 / setting.num_clients)
+    return Cavity(cavity(posterior, average), average)

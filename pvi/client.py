@@ -71,14 +71,11 @@ def step(
     """
     began = time.perf_counter()
     cavity, replaced = cavity_rule(posterior, state.factor, setting)
-    natural, solved, rejected = _solve(state, problem, solver, cavity, posterior)
+    natural, new, solved, rejected = _solve(state, problem, solver, cavity, posterior)
     visited = state._replace(visits=state.visits + 1)
-    if rejected:
+    if new is None:
         return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, time.perf_counter() - began, solved)
-    family = problem.extension.shared
-    marginal = problem.extension.marginal(natural)
-    q = Factor(family, marginal, -family.log_partition(marginal))
-    damped = damp(replaced, divide(q, cavity), damping)
+    damped = damp(replaced, new, damping)
     update = Update(problem.client, divide(damped, replaced))
     if state.conditional is not None:
         visited = visited._replace(conditional=problem.extension.conditional(natural))
@@ -93,22 +90,24 @@ def accept(state: ClientState, update: Update, fraction: float) -> ClientState:
 
 def _solve(
     state: ClientState, problem: LocalProblem, solver: Solver, cavity: Factor, posterior: Posterior
-) -> tuple[Tensor, SolverInfo | None, str]:
+) -> tuple[Tensor, Factor | None, SolverInfo | None, str]:
+    """η of q_m, the new factor q_m / cavity, what the solver says, and why there is no new factor."""
     initial = problem.approximation.initial
     shared = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
     start = problem.local(shared, state.conditional)
     try:
         natural, info = solver.solve(problem, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
     except torch.linalg.LinAlgError as error:
-        return start, None, f"the local solve broke down ({error}); the factor stays"
+        return start, None, None, f"the local solve broke down ({error}); the factor stays"
     except Exception as error:
         error.add_note(f"raised in the local solve of client {problem.client!r}, visit {state.visits + 1}")
         raise
     if not bool(torch.isfinite(natural).all()):
-        return natural, info, "the local solve ended in values that are not finite; the factor stays"
+        return natural, None, info, "the local solve ended in values that are not finite; the factor stays"
     if not bool(problem.family.is_proper(natural)):
-        return natural, info, "the local solve ended in an improper q; the factor stays"
+        return natural, None, info, "the local solve ended in an improper q; the factor stays"
     family, marginal = problem.extension.shared, problem.extension.marginal(natural)
-    if not is_finite(divide(Factor(family, marginal, -family.log_partition(marginal)), cavity)):
-        return natural, info, "the new factor is not finite; the factor stays"
-    return natural, info, ""
+    new = divide(Factor(family, marginal, -family.log_partition(marginal)), cavity)
+    if not is_finite(new):
+        return natural, None, info, "the new factor is not finite; the factor stays"
+    return natural, new, info, ""

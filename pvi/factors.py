@@ -4,7 +4,6 @@ A :class:`Factor` may be improper, a :class:`~pvi.posterior.Posterior` may not. 
 a client's data twice (multiply a posterior by a posterior) or to normalise a cavity by accident is a type error.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -34,10 +33,6 @@ class Factor:
     def is_proper(self) -> bool:
         """Whether the factor can be normalised."""
         return bool(self.family.is_proper(self.natural))
-
-
-CavityRule = Callable[[Posterior, Factor], Factor]
-"""What a client's likelihood is combined with, from the q it was sent and its own factor."""
 
 
 def unit(family: Family, like: Tensor) -> Factor:

@@ -1,5 +1,6 @@
 """The global free energy F(q) = Σ_m E_q[log p(y_m | θ)] - KL(q, p), term by term."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,17 @@ class FreeEnergy(NamedTuple):
     def value(self) -> float:
         """F(q), nats: the evidence lower bound."""
         return sum(self.likelihoods.values()) - self.divergence
+
+
+def falls(before: FreeEnergy, after: FreeEnergy, rounding: float) -> bool:
+    """Whether F fell by more than three standard errors and ``rounding``, relative to its size.
+
+    Nothing falls from a value that is not finite.
+    """
+    if not math.isfinite(before.value):
+        return False
+    noise = 3 * max(before.standard_error, after.standard_error) + rounding * abs(before.value)
+    return not after.value >= before.value - noise
 
 
 def free_energy(problem: Problem, server: ServerState, clients: Mapping[str, ClientState]) -> FreeEnergy:

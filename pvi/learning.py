@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from pvi.assembly import Problem, program_at
-from pvi.families import Family
-from pvi.objectives import LocalProblem, each
+from pvi.families import Family, expected_log_factor
+from pvi.objectives import LocalProblem, row_moments, sampled_log_likelihood
 from pvi.programs.linear_predictor import LinearPredictor, predictor_at, row_log_prob
 from pvi.programs.program import Program, log_likelihood, log_prior, log_private_prior
 from pvi.programs.recover import factor_parameters
+from pvi.programs.separable import element_log_prob
 from pvi.quadrature import gaussian_quadrature
 
-SAMPLES = 256
 LARGEST = 1.0
 """The largest change of a hyperparameter in one round, in its unconstrained space (a factor of e for a scale)."""
 
@@ -34,14 +34,14 @@ def client_slope(problem: Problem, client: str, natural: Tensor, conditional: Te
     """The client's part at the shared q; exact wherever the expectations are."""
     local = problem.clients[client]
     at = local.local(natural, conditional)
-    bound = local.program.counted
+    bound, seed = local.program.counted, list(problem.clients).index(client)
 
     def value(u: Tensor) -> Tensor:
         program = program_at(problem.setup, client, u)._replace(counted=bound)
-        total = _expected(local, program, at)
+        total = _expected(local, program, at, seed)
         if local.absorbed is not None:
             own = program._replace(counted=None)
-            total = total + _in_family(local.family, lambda x: log_private_prior(own, x, local.batch), at)
+            total = total + _of_factor(local.family, lambda x: log_private_prior(own, x, local.batch), at)
         return total
 
     return _slope(value, problem.hyperparameters)
@@ -56,10 +56,13 @@ def prior_slope(problem: Problem, natural: Tensor) -> Slope:
         program = program_at(setup, client, u)
         family, own = setup.shared.family, problem.prior_problem
         if own is None:
-            return _in_family(family, lambda x: log_prior(program, x, batch), natural)
-        return _sampled(
-            own, program._replace(counted=own.program.counted, coordinates=own.program.coordinates), natural
-        )
+            return _of_factor(family, lambda x: log_prior(program, x, batch), natural)
+        program = program._replace(counted=own.program.counted, coordinates=own.program.coordinates)
+        if isinstance(own.predictor, LinearPredictor):
+            moments = row_moments(own.predictor, own.family, natural)
+            elements = own.predictor._replace(log_prob=lambda x: element_log_prob(program, own.batch, x))
+            return _by_nodes(elements, *moments)
+        return sampled_log_likelihood(own, program, natural, seed=len(problem.clients)).mean()
 
     return _slope(value, problem.hyperparameters)
 
@@ -86,18 +89,19 @@ def _slope(value: Callable[[Tensor], Tensor], u: Tensor) -> Slope:
     return Slope(gradient(u).detach(), torch.func.jacrev(gradient)(u).detach())
 
 
-def _in_family(family: Family, log_factor: Callable[[Tensor], Tensor], natural: Tensor) -> Tensor:
+def _of_factor(family: Family, log_factor: Callable[[Tensor], Tensor], natural: Tensor) -> Tensor:
     """E_q of a log factor that lies in the family."""
     found, constant = factor_parameters(family, log_factor, natural)
-    return (found * family.mean_parameters(natural)).sum() + constant
+    return expected_log_factor(family, natural, found) + constant
 
 
-def _expected(local: LocalProblem, program: Program, natural: Tensor) -> Tensor:
+def _expected(local: LocalProblem, program: Program, natural: Tensor, seed: int) -> Tensor:
+    """E_q[log p(y_m | θ, ε)], with the draws of the free energy where it takes draws."""
     if isinstance(local.predictor, LinearPredictor):
         return _by_quadrature(local, local.predictor, program, natural)
     if local.conjugate is not None:
-        return _in_family(local.family, lambda x: log_likelihood(program, x, local.batch), natural)
-    return _sampled(local, program, natural)
+        return _of_factor(local.family, lambda x: log_likelihood(program, x, local.batch), natural)
+    return sampled_log_likelihood(local, program, natural, seed=seed).mean()
 
 
 def _by_quadrature(local: LocalProblem, predictor: LinearPredictor, program: Program, natural: Tensor) -> Tensor:
@@ -107,14 +111,11 @@ def _by_quadrature(local: LocalProblem, predictor: LinearPredictor, program: Pro
     offset = predictor_at(program, batch, zero)
     basis = torch.eye(family.size, dtype=zero.dtype, device=zero.device)
     design = torch.func.vmap(lambda x: predictor_at(program, batch, x))(basis).mT - offset[:, None]
-    loc = design @ family.location(natural) + offset
-    scale = family.predictor_variance(natural, design).sqrt()
+    moved = predictor._replace(design=design, offset=offset, log_prob=lambda f: row_log_prob(program, batch, zero, f))
+    return _by_nodes(moved, *row_moments(moved, family, natural))
+
+
+def _by_nodes(predictor: LinearPredictor, loc: Tensor, scale: Tensor) -> Tensor:
+    """Σ_i E[log p(y_i | f_i)], differentiable in everything."""
     nodes, weights = gaussian_quadrature(scale.detach().max().item(), predictor.width, loc)
-    values = torch.func.vmap(lambda node: row_log_prob(program, batch, zero, loc + scale * node).sum())(nodes)
-    return weights @ values
-
-
-def _sampled(local: LocalProblem, program: Program, natural: Tensor) -> Tensor:
-    generator = torch.Generator(device=natural.device).manual_seed(0)
-    x = local.family.sample(natural, (SAMPLES,), generator)
-    return each(lambda x: log_likelihood(program, x, local.batch), x, local.batch.num_rows).mean()
+    return weights @ torch.func.vmap(lambda node: predictor.log_prob(loc + scale * node).sum())(nodes)

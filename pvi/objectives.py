@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Family, GaussianFamily, Product, entropy
+from pvi.families import Family, GaussianFamily, Product, entropy, expected_log_factor
 from pvi.families.extension import Extension
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
@@ -15,6 +15,9 @@ from pvi.programs.linear_predictor import LinearPredictor, NotAffine
 from pvi.programs.program import Program, log_likelihood
 from pvi.programs.recover import RecoveredFactor
 from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations, expected_value
+
+NUM_SAMPLES = 128
+"""Draws of an expectation that is not exact."""
 
 
 class LocalProblem(NamedTuple):
@@ -73,7 +76,7 @@ def row_moments(predictor: LinearPredictor, family: GaussianFamily, natural: Ten
 
 
 def expected_log_likelihood(
-    problem: LocalProblem, natural: Tensor, *, num_samples: int = 128, seed: int = 0
+    problem: LocalProblem, natural: Tensor, *, num_samples: int = NUM_SAMPLES, seed: int = 0
 ) -> Estimate:
     """E_q[log p(y_m | θ)] in nats under the local q, without the absorbed factor.
 
@@ -86,14 +89,21 @@ def expected_log_likelihood(
             moments = row_moments(predictor, problem.family, natural)
             rows = expected_value(predictor.log_prob, *moments, predictor.width)
         return Estimate(rows.sum().item(), 0.0)
-    if problem.conjugate is not None and problem.conjugate.exact:
+    if problem.conjugate is not None:
         found = problem.conjugate
-        expected = (found.natural * problem.family.mean_parameters(natural)).sum()
+        expected = expected_log_factor(problem.family, natural, found.natural)
         return Estimate((expected + found.constant).item(), 0.0)
+    values = sampled_log_likelihood(problem, problem.program, natural, num_samples=num_samples, seed=seed)
+    return Estimate(values.mean().item(), (values.std() / math.sqrt(num_samples)).item())
+
+
+def sampled_log_likelihood(
+    problem: LocalProblem, program: Program, natural: Tensor, *, num_samples: int = NUM_SAMPLES, seed: int = 0
+) -> Tensor:
+    """log p(y_m | θ_s) in nats at fixed draws from q, ``[num_samples]``; ``program`` may stand at hyperparameters u."""
     generator = torch.Generator(device=natural.device).manual_seed(seed)
     x = problem.family.sample(natural, (num_samples,), generator)
-    values = each(lambda x: log_likelihood(problem.program, x, problem.batch), x, problem.batch.num_rows)
-    return Estimate(values.mean().item(), (values.std() / math.sqrt(num_samples)).item())
+    return each(lambda x: log_likelihood(program, x, problem.batch), x, problem.batch.num_rows)
 
 
 def client_term(problem: LocalProblem, natural: Tensor, conditional: Tensor | None, *, seed: int = 0) -> Estimate:
@@ -109,7 +119,7 @@ def client_term(problem: LocalProblem, natural: Tensor, conditional: Tensor | No
         return likelihood
     extra = entropy(problem.family, local) - entropy(problem.extension.shared, natural)
     if problem.absorbed is not None:
-        extra = extra + (problem.absorbed * problem.family.mean_parameters(local)).sum() + problem.absorbed_constant
+        extra = extra + expected_log_factor(problem.family, local, problem.absorbed) + problem.absorbed_constant
     return Estimate(likelihood.value + extra.item(), likelihood.standard_error)
 
 
@@ -149,4 +159,5 @@ __all__ = [
     "regulariser",
     "row_expectations",
     "row_moments",
+    "sampled_log_likelihood",
 ]

@@ -27,7 +27,7 @@ logger = logging.getLogger("pvi")
 
 
 class Sent(NamedTuple):
-    """What a client works on: q, the server's version it came from, and the problem at the hyperparameters sent."""
+    """What a client works on: q, the server's version, the problem at the hyperparameters, and what it was told."""
 
     posterior: Posterior
     version: int
@@ -168,6 +168,14 @@ def learn(state: RunState) -> RunState:
     wanted = problem.setup.hyperparameters.values(target)
     logger.warning("hyperparameters stay: any step towards %s makes q improper or the model another kind", wanted)
     return state
+
+
+def energy_of(state: RunState) -> FreeEnergy:
+    """F(q) as the last round left it; computed before the first one."""
+    if not state.history:
+        return free_energy(state.problem, state.server, state.clients)
+    last = state.history[-1]
+    return FreeEnergy(last.expected_log_likelihood, last.kl, last.elbo_standard_error)
 
 
 def tell(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy) -> Round:

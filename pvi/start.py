@@ -10,7 +10,7 @@ from pvi import server as server_module
 from pvi.acceleration import Anderson, resolve_acceleration
 from pvi.algorithms import Algorithm, resolve_algorithm
 from pvi.assembly import Problem
-from pvi.damping import Damping, resolve_damping
+from pvi.damping import Constant, Damping, resolve_damping
 from pvi.executors import Executor, resolve_executor
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
@@ -79,19 +79,25 @@ def resolve_parts(
 
     Raises ``ValueError`` where they are part of the algorithm and another one is named, and for too many rounds.
     """
-    for label, given, own in (("schedule", schedule, algorithm.schedule), ("damping", damping, algorithm.damping)):
-        if given is not None and algorithm.fixed and given not in (own, getattr(own, "name", own)):
-            raise ValueError(
-                f"algorithm {algorithm.name!r} is defined by its {label} ({getattr(own, 'name', own)}), got {given!r}; "
-                f"leave {label} out, or use algorithm='pvi'"
-            )
     order = algorithm.schedule if schedule is None else resolve_schedule(schedule)
+    rule = resolve_damping(algorithm.damping if damping is None else damping)
+    if algorithm.fixed and order != algorithm.schedule:
+        raise ValueError(_fixed(algorithm, "schedule", algorithm.schedule.name, schedule))
+    if algorithm.fixed and rule != Constant(algorithm.damping):
+        raise ValueError(_fixed(algorithm, "damping", algorithm.damping, damping))
     limits = [limit for limit in (algorithm.max_rounds, rounds_limit(order)) if limit is not None]
     if limits and rounds > min(limits):
         raise ValueError(
             f"rounds={rounds}: algorithm {algorithm.name!r} with schedule {order.name!r} makes at most {min(limits)}"
         )
-    return order, resolve_damping(algorithm.damping if damping is None else damping)
+    return order, rule
+
+
+def _fixed(algorithm: Algorithm, label: str, own: object, given: object) -> str:
+    return (
+        f"algorithm {algorithm.name!r} is defined by its {label} ({own}), got {given!r}; leave {label} out, or use "
+        "algorithm='pvi'"
+    )
 
 
 def check_acceleration(algorithm: Algorithm, schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:

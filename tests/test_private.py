@@ -84,6 +84,14 @@ def test_predictions_for_a_client_use_its_own_latents(full):
         full.predict_mean(x, client="west")
 
 
+def test_coefficients_are_still_odds_ratios(full):
+    from pvi.report import coefficient_table
+
+    table = coefficient_table(full)
+    weights = full.posterior.mean["weights"]
+    np.testing.assert_allclose(table["odds_ratio"][:2], weights.exp().numpy())
+
+
 def test_they_survive_a_checkpoint(full, tmp_path):
     full.save(tmp_path)
     again = pvi.load(tmp_path, model=mixed_logistic_regression.model)

@@ -11,6 +11,7 @@ from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, digests, model_changed, number, options_from, read_config, split
 from pvi.cli.parts import NAMED, SUBSET
 from pvi.cli.pipeline import run_fit
+from pvi.cli.signals import terminable
 from pvi.problem import GUIDES
 from pvi.solvers import SOLVERS
 
@@ -107,7 +108,8 @@ def fit(
         given = {key: value for key, value in context.params.items() if _is_explicit(context, key)}
         options = _options(given, config, console)
         try:
-            played = run_fit(options, out, overwrite, rows, console)
+            with terminable():
+                played = run_fit(options, out, overwrite, rows, console)
         except KeyboardInterrupt:
             console.print("Stopped before the first round was over: nothing was written.", style="yellow")
             raise typer.Exit(INTERRUPTED) from None

@@ -22,7 +22,7 @@ WRITTEN = {
     "posterior.safetensors": "Posterior and prior.",
     "factors.safetensors": "What the clients hold: factors and private latents.",
     "result.json": "Sites, settings, rounds; pvi.load(folder) reads these three.",
-    NETCDF: "Draws for ArviZ.",
+    NETCDF: "Draws for ArviZ, private latents included.",
     "summary.csv": "The coefficient table.",
     "history.csv": "Every round.",
     HELDOUT: "Held-out metrics by client.",

@@ -17,9 +17,10 @@ ENOUGH_ROWS = 50
 def ratio_name(result: Result) -> str:
     """``odds_ratio`` for logistic regression, ``rate_ratio`` for Poisson regression, else empty.
 
-    That is: a Bernoulli or Poisson site whose predictor is affine in latents that are all real.
+    That is: a Bernoulli or Poisson site whose predictor is affine in latents, all of them real, a client's own too.
     """
-    real = all(site.is_real for site in result.posterior.coordinates.sites) and is_gaussian(result.posterior.family)
+    space = next(iter(result.local.values()), result.posterior)
+    real = all(site.is_real for site in space.coordinates.sites) and is_gaussian(space.family)
     if result.model is None or not real:
         return ""
     natural = result.posterior.natural
@@ -32,7 +33,8 @@ def ratio_name(result: Result) -> str:
         batch = Batch((x, natural.new_zeros(4)), {})
     try:
         sites = discover(result.model, batch, "any")
-        predictor = find_predictor(Program(result.model, sites, result.posterior.coordinates), batch, natural)
+        program = Program(result.model, sites, space.coordinates, frozenset(result.observed))
+        predictor = find_predictor(program, batch, natural)
     except (ValueError, RuntimeError):
         # No regression of this form: there is no ratio.
         return ""

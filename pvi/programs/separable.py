@@ -32,7 +32,7 @@ def find_separable(program: Program, batch: Batch, like: Tensor) -> LinearPredic
     zero = like.new_zeros(shared.size)
 
     def by_element(x: Tensor) -> Tensor:
-        return _by_element(program, batch, x)
+        return element_log_prob(program, batch, x)
 
     x = torch.randn(2, shared.size, generator=generator, dtype=like.dtype, device=like.device)
     try:
@@ -59,7 +59,7 @@ def _with(zero: Tensor, index: int, value: Tensor) -> Tensor:
     return torch.where(torch.arange(len(zero), device=zero.device) == index, value, zero)
 
 
-def _by_element(program: Program, batch: Batch, x: Tensor) -> Tensor:
+def element_log_prob(program: Program, batch: Batch, x: Tensor) -> Tensor:
     """log p of every element of x ``[size]``, its Jacobian included, ``[size]``."""
     shared = program.shared
     values, pieces = shared.constrain(x), shared.pieces(x)

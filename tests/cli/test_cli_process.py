@@ -31,7 +31,8 @@ def test_the_command_of_the_documentation(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c(hospitals, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_keeps_its_rounds(hospitals, tmp_path, number):
     arguments = [
         *COMMAND,
         "fit",
@@ -46,7 +47,7 @@ def test_ctrl_c(hospitals, tmp_path):
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             if line.startswith("round      3/"):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
                 break
         said = process.stdout.read()
         assert process.wait(timeout=120) == 130, process.stderr.read()

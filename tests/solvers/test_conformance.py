@@ -106,16 +106,7 @@ STOCHASTIC = [cls for cls in discovered() if cls not in (*QUICK, GradientAscent)
 
 
 PAIRS = [
-    pytest.param(
-        cls,
-        problem,
-        id=f"{cls.__name__}-{problem.name}",
-        marks=pytest.mark.xfail(strict=True, reason="draws of a discrete latent have no derivative: SVI should refuse")
-        if (cls, problem.name) == (SVI, "a choice")
-        else (),
-    )
-    for cls in STOCHASTIC
-    for problem in solved_by(cls)
+    pytest.param(cls, problem, id=f"{cls.__name__}-{problem.name}") for cls in STOCHASTIC for problem in solved_by(cls)
 ]
 
 
