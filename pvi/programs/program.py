@@ -51,7 +51,7 @@ def log_prior(program: Program, x: Tensor, batch: Batch, offset: float = 0.0) ->
     shared = program.shared
     total = shared.log_abs_det_jacobian(x)
     names = frozenset(shared.names)
-    for node in _nodes(program, shared.constrain(x), batch, names, offset=offset).values():
+    for node in site_nodes(program, shared.constrain(x), batch, names, offset=offset).values():
         total = total + node["log_prob_sum"]
     return total
 
@@ -78,10 +78,10 @@ def log_likelihood(program: Program, x: Tensor, batch: Batch, rows: Tensor | Non
     values = program.coordinates.constrain(x)
     names = program.likelihood_sites
     counted = tuple(site for site in program.coordinates.sites if site.name in names)
-    jacobian = _jacobian(program.coordinates, x, counted)
+    change = jacobian(program.coordinates, x, counted)
     if program.sites.enumerated and any(site.name in names for site in program.sites.enumerated):
-        return _enumerated(program, values, batch, names, rows, x.dtype) + jacobian
-    return _counted(program, values, batch, names, rows) + jacobian
+        return _enumerated(program, values, batch, names, rows, x.dtype) + change
+    return _counted(program, values, batch, names, rows) + change
 
 
 def _enumerated(
@@ -101,18 +101,19 @@ def _enumerated(
             f"sites {alone} are discrete and have one value a client: a sum over their values cannot be estimated from "
             "mini-batches; use all rows a step"
         )
-    own = names.intersection(_once(program))
+    own = names.intersection(counted_once(program))
     total = summed_out(program.model, values, batch.take(rows), names - own, nesting, dtype)
     once = _counted(program, values, batch, own, None) if own else 0.0
     return batch.num_rows / rows.shape[0] * total + once
 
 
-def _once(program: Program) -> frozenset[str]:
+def counted_once(program: Program) -> frozenset[str]:
     """Latents that count once however many rows there are."""
     return frozenset(site.name for site in (*program.sites.private, *program.sites.shared) if not site.by_row)
 
 
-def _jacobian(coordinates: Coordinates, x: Tensor, sites: tuple[SiteCoordinates, ...]) -> Tensor:
+def jacobian(coordinates: Coordinates, x: Tensor, sites: tuple[SiteCoordinates, ...]) -> Tensor:
+    """Σ log |det| of these sites' transforms at x ``[size]``."""
     pieces = coordinates.pieces(x)
     total = x.new_zeros(())
     for site in sites:
@@ -127,10 +128,10 @@ def _counted(
     if plate is not None:
         if rows is None:
             return _walk(program, values, batch, names)
-        return _sum(_nodes(program, values, batch, names, rows))
+        return _sum(site_nodes(program, values, batch, names, rows))
     if rows is None:
-        return _sum(_nodes(program, values, batch, names))
-    nodes, once = _nodes(program, values, batch.take(rows), names), _once(program)
+        return _sum(site_nodes(program, values, batch, names))
+    nodes, once = site_nodes(program, values, batch.take(rows), names), counted_once(program)
     scale = batch.num_rows / rows.shape[0]
     parts = [(1.0 if name in once else scale) * node["log_prob_sum"].reshape(()) for name, node in nodes.items()]
     return torch.stack(parts).sum()
@@ -139,7 +140,7 @@ def _counted(
 def pointwise_log_likelihood(program: Program, x: Tensor, batch: Batch) -> dict[str, Tensor]:
     """log p(y_i | θ(x)) in nats by observed site, each in the shape that the site's distribution gives."""
     names = frozenset(site.name for site in program.sites.observed)
-    nodes = _nodes(program, program.coordinates.constrain(x), batch, names)
+    nodes = site_nodes(program, program.coordinates.constrain(x), batch, names)
     return {name: node["log_prob"] for name, node in nodes.items()}
 
 
@@ -181,7 +182,7 @@ def _sum(nodes: Mapping[str, Any]) -> Tensor:
     return torch.stack([node["log_prob_sum"].reshape(()) for node in nodes.values()]).sum()
 
 
-def _nodes(
+def site_nodes(
     program: Program,
     values: Mapping[str, Tensor],
     batch: Batch,
@@ -189,6 +190,7 @@ def _nodes(
     rows: Tensor | None = None,
     offset: float = 0.0,
 ) -> dict[str, Any]:
+    """The named sites of a trace at these values, their log densities computed."""
     dtype = next((value.dtype for value in values.values() if value.is_floating_point()), batch.dtype)
     # Plates that subsample never draw from the global random state: where no rows are given, the first ones serve.
     if program.sites.subsampling is not None and rows is None:
@@ -214,7 +216,7 @@ def _walk(program: Program, values: Mapping[str, Tensor], batch: Batch, names: f
     for start in range(0, size, length):
         fresh = min(length, size - start)
         rows = torch.arange(size - length if fresh < length else start, min(start + length, size))
-        for node in _nodes(program, values, batch, names, rows).values():
+        for node in site_nodes(program, values, batch, names, rows).values():
             dims = [frame.dim for frame in node["cond_indep_stack"] if frame.name == plate]
             if dims:
                 parts.append(node["log_prob"].narrow(dims[0], length - fresh, fresh).sum() * (length / size))

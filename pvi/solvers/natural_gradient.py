@@ -8,12 +8,12 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem, regulariser
 from pvi.programs.program import num_rows
+from pvi.solvers.draws import minibatches
 from pvi.solvers.expected import Expectation, NoExactForm, find_expectation, narrowed
 from pvi.solvers.fixed_point import distance, fixed_point_step, init, length, step
 from pvi.solvers.newton import NotExactError
 from pvi.solvers.protocol import SolverInfo, check_variational
 from pvi.solvers.sampled import sampled_expectation
-from pvi.solvers.svi import minibatches
 
 FIRST_STEP = 0.1
 """β of the Monte Carlo iteration where none is asked for."""

@@ -23,8 +23,8 @@ from pvi.programs.context import running, seeded
 from pvi.programs.guide_program import guide_program
 from pvi.programs.handlers import CavityPrior, ScaleObserved
 from pvi.programs.program import num_rows
+from pvi.solvers.draws import minibatches
 from pvi.solvers.protocol import SolverInfo
-from pvi.solvers.svi import minibatches
 
 PARAMETER = "pvi_offset"
 

@@ -1,24 +1,20 @@
 """The variational Rényi bound (Li and Turner, 2016): the alpha divergence by draws, any program."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from pvi.families import log_prob
 from pvi.objectives import LocalProblem, each
-from pvi.programs.program import log_likelihood
 
 
 def renyi_estimate(
-    problem: LocalProblem,
-    cavity: Tensor,
-    natural: Tensor,
-    rows: Tensor | None,
-    num_particles: int,
-    generator: torch.Generator | None,
+    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """An estimate of F_α(q) = (1/α) log E_q[w^α], w = p(y_m | θ) cavity(θ) / q(θ), in nats, from K draws.
+    """An estimate of F_α(q) = (1/α) log E_q[w^α], w = p(y_m | θ) cavity(θ) / q(θ), in nats, from K draws ``x``
+    ``[K, size]`` of q.
 
     For α < 1 its maximum over q minimises the paper's D_α[tilted, q]; α → 0 is F_m, and at α = 1 it is the same for
     every q. So the gradient is taken along the draws' paths alone, q's parameters within w held: that is
@@ -29,8 +25,6 @@ def renyi_estimate(
     mini-batches, likelihood scaled up, the logarithm of the noise adds to it.
     """
     family, alpha = problem.family, problem.alpha
-    x = family.sample(natural, (num_particles,), generator)
-    size = problem.batch.num_rows if rows is None else len(rows)
-    values = each(lambda x: log_likelihood(problem.program, x, problem.batch, rows), x, size)
+    values = each(likelihood, x, problem.batch.num_rows)
     logs = values + (cavity * family.statistics(x)).sum(-1) - log_prob(family, natural.detach(), x)
-    return (torch.logsumexp(alpha * logs, 0) - math.log(num_particles)) / alpha
+    return (torch.logsumexp(alpha * logs, 0) - math.log(len(x))) / alpha

@@ -12,19 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families.kinds import is_discrete
+from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.programs.program import log_likelihood, num_rows
+from pvi.solvers.draws import minibatches, noise, noise_generator, row_generator
+from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import SolverInfo
 from pvi.solvers.renyi import renyi_estimate
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-MAX_CUTS = 3
-"""Learning-rate cuts before a plateau of F_m counts as the end."""
-MAX_NOISE = 1.0
-"""Nats, or per cent of the free energy: a mean that is known no better shows no plateau."""
-PATIENCE = 2
-"""Windows in a row without a visible rise that make a plateau: one alone is often noise."""
 
 
 class SVIState(NamedTuple):
@@ -49,7 +45,7 @@ def init(num_free: int, like: Tensor) -> SVIState:
     return SVIState(zero, zero, zero, like.new_zeros(()))
 
 
-def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float) -> tuple[SVIState, SVIInfo]:
+def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float | Tensor) -> tuple[SVIState, SVIInfo]:
     """One Adam step on an estimate of -F_m as a function of the offsets (Kingma and Ba, 2015)."""
     gradient, value = torch.func.grad_and_value(loss)(state.offset)
     steps = state.steps + 1
@@ -60,29 +56,21 @@ def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float
 
 
 def free_energy_estimate(
-    problem: LocalProblem,
-    cavity: Tensor,
-    natural: Tensor,
-    rows: Tensor | None,
-    num_particles: int,
-    generator: torch.Generator | None,
+    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form."""
-    x = problem.family.sample(natural, (num_particles,), generator)
-    size = problem.batch.num_rows if rows is None else len(rows)
-    values = each(lambda x: log_likelihood(problem.program, x, problem.batch, rows), x, size)
-    return values.mean() + regulariser(problem.family, natural, cavity)
+    """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form.
+
+    ``x [num_particles, size]`` are draws from q, differentiable in η; ``likelihood`` maps one to log p(y_m | x).
+    """
+    return each(likelihood, x, problem.batch.num_rows).mean() + regulariser(problem.family, natural, cavity)
 
 
-def minibatches(total: int, batch_size: int | None, generator: torch.Generator) -> Iterator[Tensor | None]:
-    """Rows of one step after the other: without replacement within an epoch, an incomplete last batch is skipped."""
-    if batch_size is None or batch_size >= total:
-        while True:
-            yield None
-    while True:
-        order = torch.randperm(total, generator=generator, device=generator.device)
-        for start in range(0, total - batch_size + 1, batch_size):
-            yield order[start : start + batch_size]
+def loss(
+    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """What SVI minimises: -F_m, or for a problem with an alpha the negative Rényi bound."""
+    estimate = renyi_estimate if problem.alpha else free_energy_estimate
+    return -estimate(problem, cavity, natural, x, likelihood)
 
 
 @dataclass(frozen=True)
@@ -126,52 +114,62 @@ class SVI:
             return self.steps
         return max(1, round(self.epochs * rows / min(rows, self.batch_size or rows)))
 
+    def rows_a_step(self, problem: LocalProblem) -> int | None:
+        """The mini-batch's rows, ``None`` where a step uses all: the model's own plate decides where it subsamples."""
+        plate = problem.program.sites.subsampling
+        size = self.batch_size if plate is None else plate[2]
+        return None if size is None or size >= num_rows(problem.program, problem.batch) else size
+
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; raises ``ValueError`` for a discrete latent."""
-        _check_reparameterised(problem)
+        check_reparameterised(problem)
         family = problem.family
-        generator = torch.Generator(device=start.device).manual_seed(seed)
         origin, scale = family.free(start), family.free_scale(start)
         total = num_rows(problem.program, problem.batch)
-        plate = problem.program.sites.subsampling
-        batches = minibatches(total, self.batch_size if plate is None else plate[2], generator)
-        state, rate, cuts, still = init(family.num_free, start), self.learning_rate, 0, 0
+        batches = minibatches(total, self.rows_a_step(problem), row_generator(seed, start.device))
+        draws = _draws(problem, self.num_particles, noise_generator(seed, start.device), start)
+        state, course = init(family.num_free, start), Course(self.learning_rate)
         window: list[Tensor] = []
         rises: list[Tensor] = []
-        sums, previous = torch.zeros_like(state.offset), None
-        estimate = renyi_estimate if problem.alpha else free_energy_estimate
-        most, before = self.num_steps(total), state.offset
-        for taken, rows in zip(range(1, most + 1), batches, strict=False):
+        sums, most, before = torch.zeros_like(state.offset), self.num_steps(total), state.offset
+        for taken, rows, draw in zip(range(1, most + 1), batches, draws, strict=False):
 
-            def loss(offset: Tensor, rows: Tensor | None = rows) -> Tensor:
+            def negative(offset: Tensor, rows: Tensor | None = rows, draw: Draw = draw) -> Tensor:
                 natural = family.natural_from_free(origin + scale * offset)
-                return -estimate(problem, cavity, natural, rows, self.num_particles, generator)
+                likelihood = lambda x: log_likelihood(problem.program, x, problem.batch, rows)  # noqa: E731
+                return loss(problem, cavity, natural, draw(natural), likelihood)
 
             last, before = before, state.offset
-            state, info = step(state, loss, rate)
+            state, info = step(state, negative, course.rate)
             window.append(info.free_energy)
             rises.append(info.gradient @ (before - last))
             sums = sums + state.offset
             if len(window) < self.window and taken < most:
                 continue
-            average, current = sums / len(window), torch.stack(window)
-            plateau = _lost(torch.stack(rises)) if problem.alpha else _plateau(previous, current)
+            average = sums / len(window)
+            course = judge(course, torch.stack(window), torch.stack(rises) if problem.alpha else None)
             window, rises, sums = [], [], torch.zeros_like(sums)
-            still = still + 1 if plateau else 0
-            if still == PATIENCE:
-                rate, cuts, still = rate / 3, cuts + 1, 0
-            previous = current
-            if cuts > MAX_CUTS:
+            if course.over:
                 break
-        natural = family.natural_from_free(origin + scale * average).detach()
-        value, noise = current.mean().item(), (current.var(unbiased=False) / len(current)).sqrt().item()
-        message = "" if cuts > MAX_CUTS else f"the free energy still rose after {taken} steps"
-        if not message and not noise <= max(MAX_NOISE, MAX_NOISE / 100 * abs(value)):
-            message = f"the free energy is too noisy to tell ({value:.3g} ± {noise:.2g} nats over {len(current)} steps)"
-        return natural, SolverInfo(taken, value, not message, message)
+        return family.natural_from_free(origin + scale * average).detach(), report(course, taken)
 
 
-def _check_reparameterised(problem: LocalProblem) -> None:
+Draw = Callable[[Tensor], Tensor]
+"""Draws ``[num_particles, size]`` at η, differentiable in it."""
+
+
+def _draws(problem: LocalProblem, number: int, generator: torch.Generator, like: Tensor) -> Iterator[Draw]:
+    """One step's draws after the other: moved standard normal numbers where the family is Gaussian."""
+    family = problem.family
+    if is_gaussian(family):
+        for numbers in noise(number, family.size, generator, like):
+            yield lambda natural, numbers=numbers: family.from_noise(natural, numbers)  # type: ignore[misc]
+    while True:
+        yield lambda natural: family.sample(natural, (number,), generator)
+
+
+def check_reparameterised(problem: LocalProblem) -> None:
+    """Raises ``ValueError`` where a latent's draws have no derivative."""
     whole = problem.approximation.family
     discrete = [name for name, member in zip(whole.names, whole.members, strict=True) if is_discrete(member)]
     if discrete:
@@ -179,16 +177,3 @@ def _check_reparameterised(problem: LocalProblem) -> None:
             f"client {problem.client!r}: SVI needs draws with a derivative, which the discrete latents {discrete} do "
             "not have; use pvi.solvers.NaturalGradient, or sum them out in the model"
         )
-
-
-def _plateau(previous: Tensor | None, current: Tensor) -> bool:
-    """Whether the mean rose by less than the standard error of the difference."""
-    if previous is None:
-        return False
-    noise = previous.var() / len(previous) + current.var(unbiased=len(current) > 1) / len(current)
-    return bool(current.mean() - previous.mean() < noise.sqrt())
-
-
-def _lost(rises: Tensor) -> bool:
-    """Whether gradients point along the steps before them by less than the standard error of that."""
-    return len(rises) > 1 and bool(rises.mean() < rises.std() / len(rises) ** 0.5)

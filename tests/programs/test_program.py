@@ -10,7 +10,7 @@ from pyro import poutine
 from toy_programs import F64, normal, program_of, regression, subsampled, unknown_noise
 
 from pvi.programs.program import log_likelihood, log_prior, num_rows, pointwise_log_likelihood
-from pvi.solvers.svi import minibatches
+from pvi.solvers.draws import minibatches
 
 X, Y = normal(6, 2, seed=1), normal(6, seed=2)
 

@@ -1,6 +1,7 @@
 """The two stochastic engines against the exact one: optima, gradients, constrained sites, mini-batches."""
 
 import math
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -12,6 +13,7 @@ from toy_programs import F64, normal, problem_of, subsampled, unknown_noise
 
 from pvi.objectives import regulariser, row_expectations
 from pvi.programs.context import running
+from pvi.programs.program import log_likelihood
 from pvi.solvers import SVI, Newton, PyroSVI
 from pvi.solvers.pyro_svi import PARAMETER, local_guide, local_model
 from pvi.solvers.svi import free_energy_estimate
@@ -90,7 +92,11 @@ def functional_gradients(problem, cavity, start, offset):
     generator = torch.Generator().manual_seed(4)
 
     def loss(offset):
-        return -free_energy_estimate(problem, cavity, natural_at(problem, start, offset), None, 2, generator)
+        natural = natural_at(problem, start, offset)
+        x = problem.family.sample(natural, (2,), generator)
+        return -free_energy_estimate(
+            problem, cavity, natural, x, partial(log_likelihood, problem.program, batch=problem.batch)
+        )
 
     return torch.stack([torch.func.grad(loss)(offset) for _ in range(DRAWS)])
 
