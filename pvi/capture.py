@@ -1,0 +1,76 @@
+"""A function of tensors captured once as a graph, compiled where that pays, replayed on a GPU."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+logger = logging.getLogger("pvi")
+
+Compile = bool | str
+"""``True``, ``False``, or ``"auto"``: once a graph has run for as long as compiling it takes."""
+WORTH = 10.0
+"""Seconds a graph runs before ``"auto"`` compiles it: about what that takes."""
+WARM_UP = 3
+"""Runs before a CUDA graph is recorded."""
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+def compiler() -> bool:
+    """Whether there is what ``torch.compile`` needs on the CPU; on a GPU Triton comes with torch."""
+    return any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+
+
+class Captured:
+    """A captured function ``(*tensors) -> tensors``: same shapes, same answers, no Python of the original's.
+
+    Arguments that the function changes in place are changed in place by every call.
+    """
+
+    def __init__(self, function: Function, example: tuple[Tensor, ...], compile: Compile) -> None:
+        self.graph = make_fx(function)(*example)
+        self.graph.graph.eliminate_dead_code()
+        self.graph.recompile()
+        self.run: Callable[..., Any] = self.graph
+        self.compile = compile
+        self.seconds = 0.0
+        self.device = example[0].device
+        self.calls = 0
+        self.compiled = False
+        if compile is True:
+            self._compile()
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The function's outputs."""
+        if self.compile != "auto" or self.compiled:
+            found: tuple[Tensor, ...] = self.run(*tensors)
+            return found
+        began = time.perf_counter()
+        found = self.run(*tensors)
+        self.seconds += time.perf_counter() - began
+        if self.seconds > WORTH:
+            self._compile()
+        return found
+
+    def _compile(self) -> None:
+        self.compiled = True
+        if self.device.type == "cpu" and not compiler():
+            say_once("no C++ compiler is here: steps run captured, not compiled")
+            return
+        self.run = torch.compile(self.graph, dynamic=False)
+
+
+_said: set[str] = set()
+
+
+def say_once(message: str) -> None:
+    """Log a message unless it has been logged before in this process."""
+    if message not in _said:
+        _said.add(message)
+        logger.info(message)

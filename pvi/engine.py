@@ -1,0 +1,79 @@
+"""What a vectorised run keeps from step to step: stacked data and captured graphs. None of it changes an answer."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from pvi.capture import Captured, Compile, Function
+from pvi.objectives import LocalProblem
+from pvi.stack import NotVectorisable, Stack, check_stack, partition, stack
+
+MAX_GRAPHS = 64
+MAX_STACKS = 256
+MAX_BYTES = 2**30
+"""Copies of data that are kept for the next round."""
+
+T = TypeVar("T")
+
+
+class Group(NamedTuple):
+    """Positions of the problems that were asked for, and their stack."""
+
+    members: list[int]
+    stack: Stack
+
+
+class Engine:
+    """Stacks and graphs, the least recently used ones forgotten first."""
+
+    def __init__(self, compile: Compile = "auto") -> None:
+        self.compile = compile
+        self._graphs: OrderedDict[Hashable, tuple[Any, Captured]] = OrderedDict()
+        self._stacks: OrderedDict[Hashable, tuple[Any, Stack]] = OrderedDict()
+
+    def groups(self, problems: Sequence[LocalProblem], naturals: Tensor) -> list[Group]:
+        """The problems in stacks, tried out at draws from q's ``naturals [M, num_natural]``.
+
+        Raises :class:`~pvi.stack.NotVectorisable` where not even clients with equally many rows can be stacked.
+        """
+        try:
+            return [self._group(members, problems, naturals) for members in partition(problems)]
+        except NotVectorisable:
+            return [self._group(members, problems, naturals) for members in partition(problems, pad=False)]
+
+    def _group(self, members: list[int], problems: Sequence[LocalProblem], naturals: Tensor) -> Group:
+        chosen = [problems[index] for index in members]
+        key = tuple(id(problem.batch) for problem in chosen)
+        if key in self._stacks:
+            self._stacks.move_to_end(key)
+            found = self._stacks[key][1]
+            longest = max(range(len(chosen)), key=found.rows.__getitem__)
+            return Group(members, found._replace(problem=chosen[longest]))
+        found = stack(chosen)
+        check_stack(found, chosen, naturals[members])
+        # The batches are kept with the stack, so that their ids stay theirs.
+        self._stacks[key] = [problem.batch for problem in chosen], found
+        while len(self._stacks) > MAX_STACKS or (len(self._stacks) > 1 and self._bytes() > MAX_BYTES):
+            self._stacks.popitem(last=False)
+        return Group(members, found)
+
+    def _bytes(self) -> int:
+        return sum(value.nbytes for _, kept in self._stacks.values() for value in kept.tensors if len(kept.rows) > 1)
+
+    def captured(
+        self, key: Hashable, keep: Any, function: Callable[[], Function], example: Sequence[Tensor]
+    ) -> Captured:
+        """The graph of ``function()`` under a key, captured at the first call.
+
+        Whatever the key's ids stand for belongs in ``keep``.
+        """
+        shapes = tuple((tuple(value.shape), value.dtype, value.device) for value in example)
+        whole = (key, shapes)
+        if whole not in self._graphs:
+            self._graphs[whole] = keep, Captured(function(), tuple(example), self.compile)
+            if len(self._graphs) > MAX_GRAPHS:
+                self._graphs.popitem(last=False)
+        self._graphs.move_to_end(whole)
+        return self._graphs[whole][1]

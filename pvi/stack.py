@@ -1,0 +1,137 @@
+"""Several clients' local problems as one: their data stacked, clients first, shorter ones padded.
+
+Nothing is assumed about the program: whether a stack's likelihoods are those of its clients is tried out. Where padding
+changes them (a model that counts its rows, say), only clients with equally many rows are stacked.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.buckets import buckets
+from pvi.objectives import LocalProblem
+from pvi.programs.program import log_likelihood
+from pvi.programs.weighted import refill, signature, tensors_of, weighted_log_likelihood
+
+CHECKED = 5
+"""Clients of a stack whose likelihoods are compared with their own."""
+
+
+class NotVectorisable(Exception):
+    """Why clients' problems cannot be computed together, in words for the user."""
+
+
+class Stack(NamedTuple):
+    """``problem`` is that of the client with most rows; every client has its shapes after padding.
+
+    ``tensors`` are the clients' data ``[M, n, ...]`` (``[M]`` where an argument is a single number) and ``weights
+    [M, n]`` 1 for a row and 0 for padding, ``None`` where nothing is padded. ``rows [M]`` counts the rows.
+    """
+
+    problem: LocalProblem
+    tensors: tuple[Tensor, ...]
+    weights: Tensor | None
+    rows: tuple[int, ...]
+
+
+def kind(problem: LocalProblem) -> Hashable:
+    """What problems must share to be stacked."""
+    sites = problem.program.sites
+    every = (*sites.shared, *sites.private, *sites.observed, *sites.enumerated)
+    return (
+        problem.extension,
+        problem.alpha,
+        problem.absorbed is None,
+        problem.program.counted,
+        tuple((site.name, site.ownership, site.distribution, site.by_row) for site in every),
+        signature(problem.batch),
+    )
+
+
+def has_fixed_rows(problem: LocalProblem) -> bool:
+    """Whether padding would change the program: latents with one value a row, or a plate that draws its own rows."""
+    sites = problem.program.sites
+    return sites.subsampling is not None or any(site.by_row for site in (*sites.private, *sites.enumerated))
+
+
+def partition(problems: Sequence[LocalProblem], *, pad: bool = True) -> list[list[int]]:
+    """Positions of the problems that are stacked together, by kind and size; without ``pad`` by equal sizes."""
+    kinds: dict[Hashable, list[int]] = {}
+    for index, problem in enumerate(problems):
+        exact = None if pad and not has_fixed_rows(problem) else problem.batch.num_rows
+        kinds.setdefault((kind(problem), exact), []).append(index)
+    found: list[list[int]] = []
+    for members in kinds.values():
+        runs = buckets([problems[index].batch.num_rows for index in members])
+        found.extend([members[position] for position in run] for run in runs)
+    return found
+
+
+def stack(problems: Sequence[LocalProblem]) -> Stack:
+    """The stack of problems of one kind. Padding repeats a client's first row, which lies in every support."""
+    rows = tuple(problem.batch.num_rows for problem in problems)
+    longest = max(rows)
+    largest = problems[rows.index(longest)]
+
+    def padded(value: Tensor) -> Tensor:
+        if value.ndim == 0 or len(value) == longest:
+            return value
+        return torch.cat([value, value[:1].expand(longest - len(value), *value.shape[1:])])
+
+    columns = zip(*[tensors_of(problem.batch) for problem in problems], strict=True)
+    tensors = tuple(
+        column[0][None] if len(column) == 1 else torch.stack([padded(value) for value in column]) for column in columns
+    )
+    weights = None
+    if min(rows) < longest:
+        device = tensors[0].device
+        present = torch.arange(longest, device=device) < torch.tensor(rows, device=device)[:, None]
+        weights = present.to(largest.batch.dtype)
+    return Stack(largest, tensors, weights, rows)
+
+
+def likelihood(
+    problem: LocalProblem, tensors: Sequence[Tensor], weights: Tensor | None, scale: Tensor | float = 1.0
+) -> Callable[[Tensor], Tensor]:
+    """x ``[size]`` -> log p(y_m | x) in nats at a client's data as tensors, safe under ``vmap`` over clients."""
+    batch = refill(problem.batch, tensors)
+    return lambda x: weighted_log_likelihood(problem.program, x, batch, weights, scale)
+
+
+def check_stack(stacked: Stack, problems: Sequence[LocalProblem], naturals: Tensor) -> None:
+    """Raises :class:`NotVectorisable` where the stack's likelihoods at draws from q are not those of the clients.
+
+    ``naturals [M, num_natural]`` are proper members of the family.
+    """
+    family, generator = stacked.problem.family, torch.Generator(device=naturals.device).manual_seed(0)
+    x = family.sample(naturals, (), generator)
+
+    def at(x: Tensor, tensors: tuple[Tensor, ...], weights: Tensor | None) -> Tensor:
+        return likelihood(stacked.problem, tensors, weights)(x)
+
+    dims = (0, 0, None if stacked.weights is None else 0)
+    try:
+        with torch.no_grad():
+            found = torch.func.vmap(at, in_dims=dims)(x, stacked.tensors, stacked.weights)
+    except Exception as error:
+        # Programs may raise whatever they like under a transform.
+        raise NotVectorisable(f"its model cannot run for several clients at once: {first_line(error)}") from error
+    order = sorted(range(len(problems)), key=stacked.rows.__getitem__)
+    chosen = {order[round(k * (len(order) - 1) / (CHECKED - 1))] for k in range(CHECKED)}
+    for index in chosen:
+        with torch.no_grad():
+            own = log_likelihood(problems[index].program, x[index], problems[index].batch)
+        tolerance = 1e4 * torch.finfo(own.dtype).eps * max(1.0, own.abs().item())
+        if not bool((own - found[index]).abs() <= tolerance) and bool(torch.isfinite(own)):
+            raise NotVectorisable(
+                f"the likelihood of client {problems[index].client!r} is {own.item():.6g} nats alone and "
+                f"{found[index].item():.6g} beside others: the model counts its rows or looks across them"
+            )
+
+
+def first_line(error: Exception) -> str:
+    """An error's kind and the first line of what it says."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
