@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from pvi.capture import Captured, Compile, Function
@@ -33,8 +34,8 @@ class Engine:
         self._graphs: OrderedDict[Hashable, tuple[Any, Captured]] = OrderedDict()
         self._stacks: OrderedDict[Hashable, tuple[Any, Stack]] = OrderedDict()
 
-    def groups(self, problems: Sequence[LocalProblem], naturals: Tensor) -> list[Group]:
-        """The problems in stacks, tried out at draws from q's ``naturals [M, num_natural]``.
+    def groups(self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> list[Group]:
+        """The problems in stacks, tried out at draws from each client's proper ``naturals``.
 
         Raises :class:`~pvi.stack.NotVectorisable` where not even clients with equally many rows can be stacked.
         """
@@ -43,7 +44,7 @@ class Engine:
         except NotVectorisable:
             return [self._group(members, problems, naturals) for members in partition(problems, pad=False)]
 
-    def _group(self, members: list[int], problems: Sequence[LocalProblem], naturals: Tensor) -> Group:
+    def _group(self, members: list[int], problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> Group:
         chosen = [problems[index] for index in members]
         key = tuple(id(problem.batch) for problem in chosen)
         if key in self._stacks:
@@ -52,7 +53,7 @@ class Engine:
             longest = max(range(len(chosen)), key=found.rows.__getitem__)
             return Group(members, found._replace(problem=chosen[longest]))
         found = stack(chosen)
-        check_stack(found, chosen, naturals[members])
+        check_stack(found, chosen, torch.stack([naturals[index] for index in members]))
         # The batches are kept with the stack, so that their ids stay theirs.
         self._stacks[key] = [problem.batch for problem in chosen], found
         while len(self._stacks) > MAX_STACKS or (len(self._stacks) > 1 and self._bytes() > MAX_BYTES):

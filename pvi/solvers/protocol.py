@@ -1,9 +1,11 @@
 """What a local solver is."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 
 
@@ -27,6 +29,28 @@ class Solver(Protocol):
         """q_m's natural parameters, from the cavity's (possibly improper) and a proper start.
 
         Pure: the same arguments give the same result, nothing outside is changed.
+        """
+
+
+Solved = tuple[Tensor, SolverInfo]
+"""q_m's natural parameters, and what there is to say."""
+
+
+@runtime_checkable
+class ManySolver(Solver, Protocol):
+    """A solver that can work for many clients at once."""
+
+    def solve_many(
+        self,
+        problems: Sequence[LocalProblem],
+        cavities: Sequence[Tensor],
+        starts: Sequence[Tensor],
+        seeds: Sequence[int],
+        engine: Engine,
+    ) -> list[Solved]:
+        """What :meth:`Solver.solve` gives for each client, up to rounding, from batched computations.
+
+        Raises :class:`~pvi.stack.NotVectorisable` where these problems cannot be computed together.
         """
 
 
