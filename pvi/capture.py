@@ -34,7 +34,8 @@ class Captured:
     """
 
     def __init__(self, function: Function, example: tuple[Tensor, ...], compile: Compile) -> None:
-        self.graph = make_fx(function)(*example)
+        # Tensors are told apart by their identity: one that stands for two arguments must become two.
+        self.graph = make_fx(function)(*[value.clone() for value in example])
         self.graph.graph.eliminate_dead_code()
         self.graph.recompile()
         self.run: Callable[..., Any] = self.graph

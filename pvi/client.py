@@ -55,6 +55,30 @@ def init(problem: LocalProblem, like: Tensor, seed: int) -> ClientState:
     return ClientState(unit(problem.extension.shared, like), 0, seed, problem.conditional)
 
 
+class Prepared(NamedTuple):
+    """A visit before its local solve: the ``cavity``, the factor ``replaced`` by q_m / cavity, and what is solved.
+
+    ``target`` is the cavity over all latents of the client, ``start`` a proper q to start from.
+    """
+
+    cavity: Factor
+    replaced: Factor
+    target: Tensor
+    start: Tensor
+    seed: int
+
+
+def prepare(
+    state: ClientState, problem: LocalProblem, posterior: Posterior, setting: Setting, cavity_rule: CavityRule
+) -> Prepared:
+    """The visit's cavity (algorithm 1, client's part), and where its solve starts."""
+    cavity, replaced = cavity_rule(posterior, state.factor, setting)
+    initial = problem.approximation.initial
+    shared = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
+    start = problem.local(shared, state.conditional)
+    return Prepared(cavity, replaced, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
+
+
 def step(
     state: ClientState,
     problem: LocalProblem,
@@ -70,17 +94,39 @@ def step(
     finite or not proper gives no update, and the info says why.
     """
     began = time.perf_counter()
-    cavity, replaced = cavity_rule(posterior, state.factor, setting)
-    natural, new, solved, rejected = _solve(state, problem, solver, cavity, posterior)
-    visited = state._replace(visits=state.visits + 1)
+    ready = prepare(state, problem, posterior, setting, cavity_rule)
+    try:
+        natural, solved = solver.solve(problem, ready.target, ready.start, ready.seed)
+    except torch.linalg.LinAlgError as error:
+        rejected = f"the local solve broke down ({error}); the factor stays"
+        seconds = time.perf_counter() - began
+        return _visited(state), None, ClientInfo(problem.client, rejected, 0.0, 0.0, seconds, None)
+    except Exception as error:
+        error.add_note(f"raised in the local solve of client {problem.client!r}, visit {state.visits + 1}")
+        raise
+    return conclude(state, problem, ready, natural, solved, damping, time.perf_counter() - began)
+
+
+def conclude(
+    state: ClientState,
+    problem: LocalProblem,
+    ready: Prepared,
+    natural: Tensor,
+    solved: SolverInfo,
+    damping: float,
+    seconds: float,
+) -> tuple[ClientState, Update | None, ClientInfo]:
+    """The damped change of the factor that a solve's η of q_m ``[num_natural]`` gives, if it is one."""
+    new, rejected = _new_factor(problem, ready.cavity, natural)
+    visited = _visited(state)
     if new is None:
-        return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, time.perf_counter() - began, solved)
-    damped = damp(replaced, new, damping)
-    update = Update(problem.client, divide(damped, replaced))
+        return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, seconds, solved)
+    damped = damp(ready.replaced, new, damping)
+    update = Update(problem.client, divide(damped, ready.replaced))
     if state.conditional is not None:
         visited = visited._replace(conditional=problem.extension.conditional(natural))
     largest = update.delta.natural.abs().max().item()
-    return visited, update, ClientInfo(problem.client, "", largest, 1.0, time.perf_counter() - began, solved)
+    return visited, update, ClientInfo(problem.client, "", largest, 1.0, seconds, solved)
 
 
 def accept(state: ClientState, update: Update, fraction: float) -> ClientState:
@@ -88,26 +134,18 @@ def accept(state: ClientState, update: Update, fraction: float) -> ClientState:
     return state._replace(factor=multiply(state.factor, power(update.delta, fraction)))
 
 
-def _solve(
-    state: ClientState, problem: LocalProblem, solver: Solver, cavity: Factor, posterior: Posterior
-) -> tuple[Tensor, Factor | None, SolverInfo | None, str]:
-    """η of q_m, the new factor q_m / cavity, what the solver says, and why there is no new factor."""
-    initial = problem.approximation.initial
-    shared = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
-    start = problem.local(shared, state.conditional)
-    try:
-        natural, info = solver.solve(problem, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
-    except torch.linalg.LinAlgError as error:
-        return start, None, None, f"the local solve broke down ({error}); the factor stays"
-    except Exception as error:
-        error.add_note(f"raised in the local solve of client {problem.client!r}, visit {state.visits + 1}")
-        raise
+def _visited(state: ClientState) -> ClientState:
+    return state._replace(visits=state.visits + 1)
+
+
+def _new_factor(problem: LocalProblem, cavity: Factor, natural: Tensor) -> tuple[Factor | None, str]:
+    """q_m / cavity, or why it is not used."""
     if not bool(torch.isfinite(natural).all()):
-        return natural, None, info, "the local solve ended in values that are not finite; the factor stays"
+        return None, "the local solve ended in values that are not finite; the factor stays"
     if not bool(problem.family.is_proper(natural)):
-        return natural, None, info, "the local solve ended in an improper q; the factor stays"
+        return None, "the local solve ended in an improper q; the factor stays"
     family, marginal = problem.extension.shared, problem.extension.marginal(natural)
     new = divide(Factor(family, marginal, -family.log_partition(marginal)), cavity)
     if not is_finite(new):
-        return natural, None, info, "the new factor is not finite; the factor stays"
-    return natural, new, info, ""
+        return None, "the new factor is not finite; the factor stays"
+    return new, ""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pvi.capture import Captured, Compile, Function
 from pvi.objectives import LocalProblem
-from pvi.stack import NotVectorisable, Stack, check_stack, partition, stack
+from pvi.stack import Flat, NotVectorisable, Stack, check_stack, flatten, kind, partition, stack
 
 MAX_GRAPHS = 64
 MAX_STACKS = 256
@@ -32,7 +32,7 @@ class Engine:
     def __init__(self, compile: Compile = "auto") -> None:
         self.compile = compile
         self._graphs: OrderedDict[Hashable, tuple[Any, Captured]] = OrderedDict()
-        self._stacks: OrderedDict[Hashable, tuple[Any, Stack]] = OrderedDict()
+        self._stacks: OrderedDict[Hashable, tuple[Any, Stack | Flat]] = OrderedDict()
 
     def groups(self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> list[Group]:
         """The problems in stacks, tried out at draws from each client's proper ``naturals``.
@@ -46,22 +46,61 @@ class Engine:
 
     def _group(self, members: list[int], problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> Group:
         chosen = [problems[index] for index in members]
-        key = tuple(id(problem.batch) for problem in chosen)
-        if key in self._stacks:
-            self._stacks.move_to_end(key)
-            found = self._stacks[key][1]
-            longest = max(range(len(chosen)), key=found.rows.__getitem__)
-            return Group(members, found._replace(problem=chosen[longest]))
-        found = stack(chosen)
-        check_stack(found, chosen, torch.stack([naturals[index] for index in members]))
-        # The batches are kept with the stack, so that their ids stay theirs.
-        self._stacks[key] = [problem.batch for problem in chosen], found
+
+        def build() -> Stack:
+            found = stack(chosen)
+            check_stack(found, chosen, torch.stack([naturals[index] for index in members]))
+            return found
+
+        found = self._kept("stack", chosen, build)
+        assert isinstance(found, Stack)
+        longest = max(range(len(chosen)), key=found.rows.__getitem__)
+        return Group(members, found._replace(problem=chosen[longest]))
+
+    def flats(
+        self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor], batch_size: int
+    ) -> list[tuple[list[int], Flat]]:
+        """The problems by kind with their rows end to end, for mini-batches of ``batch_size`` rows.
+
+        Raises :class:`~pvi.stack.NotVectorisable` where mini-batches cannot be computed together.
+        """
+        kinds: dict[Hashable, list[int]] = {}
+        for index, problem in enumerate(problems):
+            if any(site.by_row for site in problem.program.sites.private):
+                raise NotVectorisable("it has latents with one private value a row")
+            kinds.setdefault(kind(problem), []).append(index)
+        return [(members, self._flat(members, problems, naturals, batch_size)) for members in kinds.values()]
+
+    def _flat(
+        self, members: list[int], problems: Sequence[LocalProblem], naturals: Sequence[Tensor], batch_size: int
+    ) -> Flat:
+        chosen = [problems[index] for index in members]
+
+        def build() -> Flat:
+            heads = [
+                problem._replace(batch=problem.batch.take(torch.arange(batch_size, device=problem.batch.device)))
+                for problem in chosen
+            ]
+            check_stack(stack(heads), heads, torch.stack([naturals[index] for index in members]))
+            return flatten(chosen)
+
+        found = self._kept(f"rows by {batch_size}", chosen, build)
+        assert isinstance(found, Flat)
+        return found._replace(problem=chosen[0])
+
+    def _kept(self, what: str, problems: list[LocalProblem], build: Callable[[], Stack | Flat]) -> Stack | Flat:
+        key = (what, *(id(problem.batch) for problem in problems))
+        if key not in self._stacks:
+            # The batches are kept with what is made of them, so that their ids stay theirs.
+            self._stacks[key] = [problem.batch for problem in problems], build()
+        self._stacks.move_to_end(key)
         while len(self._stacks) > MAX_STACKS or (len(self._stacks) > 1 and self._bytes() > MAX_BYTES):
             self._stacks.popitem(last=False)
-        return Group(members, found)
+        return self._stacks[key][1]
 
     def _bytes(self) -> int:
-        return sum(value.nbytes for _, kept in self._stacks.values() for value in kept.tensors if len(kept.rows) > 1)
+        copies = [kept for _, kept in self._stacks.values() if len(kept.rows) > 1]
+        return sum(value.nbytes for kept in copies for value in kept.tensors)
 
     def captured(
         self, key: Hashable, keep: Any, function: Callable[[], Function], example: Sequence[Tensor]

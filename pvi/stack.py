@@ -93,11 +93,50 @@ def stack(problems: Sequence[LocalProblem]) -> Stack:
 
 
 def likelihood(
-    problem: LocalProblem, tensors: Sequence[Tensor], weights: Tensor | None, scale: Tensor | float = 1.0
+    problem: LocalProblem,
+    tensors: Sequence[Tensor],
+    weights: Tensor | None = None,
+    scale: Tensor | float = 1.0,
+    rows: Tensor | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """x ``[size]`` -> log p(y_m | x) in nats at a client's data as tensors, safe under ``vmap`` over clients."""
+    """x ``[size]`` -> log p(y_m | x) in nats at a client's data, given as tensors; safe under ``vmap`` over clients.
+
+    ``weights`` and ``scale`` as in :func:`~pvi.programs.weighted.weighted_log_likelihood`; ``rows [b]`` are those
+    that a plate which subsamples is handed.
+    """
     batch = refill(problem.batch, tensors)
+    if problem.program.sites.subsampling is not None:
+        return lambda x: log_likelihood(problem.program, x, batch, rows)
     return lambda x: weighted_log_likelihood(problem.program, x, batch, weights, scale)
+
+
+class Flat(NamedTuple):
+    """Clients' rows end to end, for mini-batches: ``tensors [Σ n_m, ...]`` (``[M]`` for single numbers).
+
+    Client m's rows start at ``offsets[m]``.
+    """
+
+    problem: LocalProblem
+    tensors: tuple[Tensor, ...]
+    offsets: Tensor
+    rows: tuple[int, ...]
+
+    def take(self, rows: Tensor, lanes: Tensor) -> tuple[Tensor, ...]:
+        """The rows ``[M', b]`` of the clients ``lanes [M']``, each ``[M', b, ...]``."""
+        where = rows + self.offsets[lanes, None]
+        return tuple(
+            value[where] if one.ndim else value[lanes]
+            for value, one in zip(self.tensors, tensors_of(self.problem.batch), strict=True)
+        )
+
+
+def flatten(problems: Sequence[LocalProblem]) -> Flat:
+    """The rows of problems of one kind, end to end."""
+    rows = tuple(problem.batch.num_rows for problem in problems)
+    columns = zip(*[tensors_of(problem.batch) for problem in problems], strict=True)
+    tensors = tuple(torch.cat(column) if column[0].ndim else torch.stack(column) for column in columns)
+    starts = torch.tensor([0, *rows[:-1]], device=tensors[0].device).cumsum(0)
+    return Flat(problems[0], tensors, starts, rows)
 
 
 def check_stack(stacked: Stack, problems: Sequence[LocalProblem], naturals: Tensor) -> None:

@@ -1,8 +1,12 @@
 """Executors: the same algorithm, run differently."""
 
-from pvi.executors.loop import Answer, Executor, Loop, Task
+from collections.abc import Callable
 
-EXECUTORS: dict[str, type[Loop]] = {"loop": Loop}
+from pvi.executors.loop import Answer, Executor, Loop, Task
+from pvi.executors.vectorised import Vectorised
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {"loop": Loop, "vectorised": Vectorised}
+"""What an executor can be called by: each with its default options."""
 
 
 def resolve_executor(executor: Executor | str) -> Executor:
@@ -14,4 +18,4 @@ def resolve_executor(executor: Executor | str) -> Executor:
     return EXECUTORS[executor]()
 
 
-__all__ = ["EXECUTORS", "Answer", "Executor", "Loop", "Task", "resolve_executor"]
+__all__ = ["EXECUTORS", "Answer", "Executor", "Loop", "Task", "Vectorised", "resolve_executor"]

@@ -11,7 +11,7 @@ from pvi.solvers.gradient_ascent import GradientAscent
 from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
-from pvi.solvers.protocol import Solver, SolverInfo
+from pvi.solvers.protocol import ManySolver, Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
 from pvi.solvers.row_ep import RowEP
 from pvi.solvers.sub_partitions import SubPartitions
@@ -69,6 +69,7 @@ __all__ = [
     "ByFamily",
     "Conjugate",
     "GradientAscent",
+    "ManySolver",
     "NaturalGradient",
     "Newton",
     "NotConjugateError",

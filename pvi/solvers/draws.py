@@ -3,7 +3,7 @@
 Both are drawn client by client, whoever runs the solver, so that every executor works with the same numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -50,3 +50,25 @@ def minibatches(total: int, batch_size: int | None, generator: torch.Generator) 
         order = torch.randperm(total, generator=generator, device=generator.device)
         for start in range(0, total - batch_size + 1, batch_size):
             yield order[start : start + batch_size]
+
+
+class NoiseLanes:
+    """The noise of several clients, step by step: each client's is what :func:`noise` gives it alone."""
+
+    def __init__(self, seeds: Sequence[int], num_particles: int, size: int, like: Tensor) -> None:
+        self._generators = [noise_generator(seed, like.device) for seed in seeds]
+        self._number, self._size, self._like = num_particles, size, like
+        self._block, self._used = like.new_empty(0, len(seeds), num_particles, size), 0
+
+    def next(self) -> Tensor:
+        """``[M, num_particles, size]``."""
+        if self._used == len(self._block):
+            blocks = [noise_block(self._number, self._size, one, self._like) for one in self._generators]
+            self._block, self._used = torch.stack(blocks, 1), 0
+        self._used += 1
+        return self._block[self._used - 1]
+
+    def keep(self, lanes: Tensor) -> None:
+        """Go on with these lanes only."""
+        self._generators = [self._generators[lane] for lane in lanes.tolist()]
+        self._block = self._block[:, lanes]

@@ -1,76 +1,22 @@
-"""Functional stochastic variational inference: reparameterised gradients of F_m, Adam, no global state.
+"""Functional stochastic variational inference: Adam on reparameterised gradients of F_m, until it no longer rises."""
 
-Every step is ``(state, ...) -> (state, info)`` on tensors and safe under ``torch.func.vmap``. The parameters are
-offsets from the q that the client was sent, in units of q's own standard deviations, so that one learning rate serves
-coefficients of every scale.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pvi.engine import Engine
 from pvi.families.kinds import is_discrete, is_gaussian
-from pvi.objectives import LocalProblem, each, regulariser
+from pvi.objectives import LocalProblem
 from pvi.programs.program import log_likelihood, num_rows
 from pvi.solvers.draws import minibatches, noise, noise_generator, row_generator
+from pvi.solvers.lanes import lanes_of
+from pvi.solvers.many_svi import Options, ascend
 from pvi.solvers.plateau import Course, judge, report
-from pvi.solvers.protocol import SolverInfo
-from pvi.solvers.renyi import renyi_estimate
-
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-
-
-class SVIState(NamedTuple):
-    """Offsets in free coordinates ``[num_free]``, Adam's moments, and the number of steps taken (a scalar)."""
-
-    offset: Tensor
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-
-
-class SVIInfo(NamedTuple):
-    """The estimates of F_m, in nats, and of its gradient ``[num_free]`` before the step was taken."""
-
-    free_energy: Tensor
-    gradient: Tensor
-
-
-def init(num_free: int, like: Tensor) -> SVIState:
-    """No offset, empty moments."""
-    zero = like.new_zeros(num_free)
-    return SVIState(zero, zero, zero, like.new_zeros(()))
-
-
-def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float | Tensor) -> tuple[SVIState, SVIInfo]:
-    """One Adam step on an estimate of -F_m as a function of the offsets (Kingma and Ba, 2015)."""
-    gradient, value = torch.func.grad_and_value(loss)(state.offset)
-    steps = state.steps + 1
-    first = BETA_1 * state.first + (1 - BETA_1) * gradient
-    second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
-    direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
-    return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value, -gradient)
-
-
-def free_energy_estimate(
-    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form.
-
-    ``x [num_particles, size]`` are draws from q, differentiable in η; ``likelihood`` maps one to log p(y_m | x).
-    """
-    return each(likelihood, x, problem.batch.num_rows).mean() + regulariser(problem.family, natural, cavity)
-
-
-def loss(
-    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """What SVI minimises: -F_m, or for a problem with an alpha the negative Rényi bound."""
-    estimate = renyi_estimate if problem.alpha else free_energy_estimate
-    return -estimate(problem, cavity, natural, x, likelihood)
+from pvi.solvers.protocol import Solved, SolverInfo
+from pvi.solvers.svi_step import init, loss, step
+from pvi.stack import NotVectorisable
 
 
 @dataclass(frozen=True)
@@ -152,6 +98,28 @@ class SVI:
             if course.over:
                 break
         return family.natural_from_free(origin + scale * average).detach(), report(course, taken)
+
+    def solve_many(
+        self,
+        problems: Sequence[LocalProblem],
+        cavities: Sequence[Tensor],
+        starts: Sequence[Tensor],
+        seeds: Sequence[int],
+        engine: Engine,
+    ) -> list[Solved]:
+        """See :class:`~pvi.solvers.protocol.ManySolver`."""
+        for problem in problems:
+            check_reparameterised(problem)
+            if not is_gaussian(problem.family):
+                raise NotVectorisable("the draws of families that are not Gaussian have no batched form")
+        found: dict[int, Solved] = {}
+        for lanes in lanes_of(problems, starts, [self.rows_a_step(problem) for problem in problems], engine):
+            most = [self.num_steps(total) for total in lanes.totals]
+            options = Options(self.learning_rate, self.num_particles, self.window, most)
+            own, begun = (torch.stack([values[index] for index in lanes.members]) for values in (cavities, starts))
+            solved = ascend(options, lanes, own, begun, [seeds[index] for index in lanes.members], engine)
+            found |= dict(zip(lanes.members, solved, strict=True))
+        return [found[index] for index in range(len(problems))]
 
 
 Draw = Callable[[Tensor], Tensor]

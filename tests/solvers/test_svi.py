@@ -16,7 +16,7 @@ from pvi.programs.context import running
 from pvi.programs.program import log_likelihood
 from pvi.solvers import SVI, Newton, PyroSVI
 from pvi.solvers.pyro_svi import PARAMETER, local_guide, local_model
-from pvi.solvers.svi import free_energy_estimate
+from pvi.solvers.svi_step import free_energy_estimate
 
 X = normal(30, 2, seed=1) @ torch.tensor([[1.0, 0.5], [0.0, 0.8]], dtype=F64)
 Y = (X @ torch.tensor([1.0, -0.7], dtype=F64) + 0.8 * normal(30, seed=2) > 0).to(F64)

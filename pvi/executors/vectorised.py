@@ -1,0 +1,98 @@
+"""All clients of a round in one batched computation, captured once as a graph and compiled where that pays."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from pvi.algorithms import Algorithm
+from pvi.capture import Compile
+from pvi.client import Prepared, conclude, prepare
+from pvi.engine import Engine
+from pvi.executors.loop import Answer, Loop, Task
+from pvi.solvers import ManySolver, Solver
+from pvi.solvers.protocol import Solved
+from pvi.stack import NotVectorisable, kind
+
+logger = logging.getLogger("pvi")
+
+
+@dataclass(frozen=True)
+class Vectorised:
+    """The local steps of all collected clients as one computation, under ``torch.func.vmap``; no change to the model.
+
+    A step is captured once as a graph. ``compile=True`` compiles it at once, ``"auto"`` where a compiler is there and
+    the captured graph has run for as long as compiling takes, ``False`` never. Clients of unequal size are computed in
+    buckets, the shorter ones padded. What cannot be computed so (the log says why) runs in the loop.
+
+    The object keeps stacked data and graphs for the next round; they hold on to the clients' data as long as it lives.
+    """
+
+    compile: Compile = "auto"
+    max_clients_at_once: int | None = None
+    engine: Engine = field(init=False, repr=False, compare=False)
+    said: set[str] = field(init=False, repr=False, compare=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.compile not in (True, False, "auto"):
+            raise ValueError(f"Vectorised: compile is True, False or 'auto', got {self.compile!r}")
+        if self.max_clients_at_once is not None and self.max_clients_at_once < 1:
+            raise ValueError(f"Vectorised: max_clients_at_once must be at least 1, got {self.max_clients_at_once}")
+        object.__setattr__(self, "engine", Engine(self.compile))
+
+    @property
+    def name(self) -> str:
+        """``vectorised``."""
+        return "vectorised"
+
+    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
+        """See :class:`~pvi.executors.loop.Executor`."""
+        if not isinstance(solver, ManySolver):
+            self._say(f"the local solver {solver.name} works on one client at a time")
+            return Loop().run(tasks, algorithm, solver, damping)
+        groups: dict[object, list[int]] = {}
+        for index, task in enumerate(tasks):
+            groups.setdefault(kind(task.problem), []).append(index)
+        found: dict[int, Answer] = {}
+        for members in groups.values():
+            for chunk in self._chunks(members):
+                chosen = [tasks[index] for index in chunk]
+                found |= dict(zip(chunk, self._answer(chosen, algorithm, solver, damping), strict=True))
+        return [found[index] for index in range(len(tasks))]
+
+    def _chunks(self, members: list[int]) -> list[list[int]]:
+        size = self.max_clients_at_once or len(members)
+        return [members[start : start + size] for start in range(0, len(members), size)]
+
+    def _answer(self, tasks: Sequence[Task], algorithm: Algorithm, solver: ManySolver, damping: float) -> list[Answer]:
+        began = time.perf_counter()
+        ready = [prepare(task.state, task.problem, task.posterior, task.setting, algorithm.cavity) for task in tasks]
+        try:
+            solved = self._solve(tasks, ready, solver)
+        except NotVectorisable as error:
+            self._say(str(error))
+            return Loop().run(tasks, algorithm, solver, damping)
+        except torch.linalg.LinAlgError:
+            # One client's solve broke down; the loop finds out whose, and keeps the others.
+            return Loop().run(tasks, algorithm, solver, damping)
+        seconds = (time.perf_counter() - began) / len(tasks)
+        return [
+            Answer(*conclude(task.state, task.problem, one, natural, info, damping, seconds))
+            for task, one, (natural, info) in zip(tasks, ready, solved, strict=True)
+        ]
+
+    def _solve(self, tasks: Sequence[Task], ready: Sequence[Prepared], solver: ManySolver) -> list[Solved]:
+        return solver.solve_many(
+            [task.problem for task in tasks],
+            [one.target for one in ready],
+            [one.start for one in ready],
+            [one.seed for one in ready],
+            self.engine,
+        )
+
+    def _say(self, reason: str) -> None:
+        if reason not in self.said:
+            self.said.add(reason)
+            logger.info("local steps run one client after the other: %s", reason)

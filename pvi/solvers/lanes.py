@@ -1,0 +1,103 @@
+"""The data of a batched solve, step by step: all rows of every client, or a mini-batch of each."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.engine import Engine
+from pvi.objectives import LocalProblem
+from pvi.solvers.draws import minibatches, row_generator
+from pvi.stack import Flat, Stack
+
+
+class Lanes(NamedTuple):
+    """Clients that are solved together: their positions among the problems that were asked for, and their data.
+
+    ``batch_size`` is ``None`` where a step uses all rows. ``totals`` are the rows that mini-batches are drawn from.
+    """
+
+    members: list[int]
+    data: Stack | Flat
+    batch_size: int | None
+    totals: list[int]
+
+    @property
+    def problem(self) -> LocalProblem:
+        """The problem whose shapes all have."""
+        return self.data.problem
+
+    @property
+    def subsamples(self) -> bool:
+        """Whether the program draws its own rows, through a plate."""
+        return self.problem.program.sites.subsampling is not None
+
+
+class Inputs(NamedTuple):
+    """One step's data, clients first; ``rows [M, b]`` for programs that draw their own. ``scale [M]`` is n/b."""
+
+    tensors: tuple[Tensor, ...]
+    weights: Tensor | None
+    scale: Tensor
+    rows: Tensor | None
+
+
+def lanes_of(
+    problems: Sequence[LocalProblem], starts: Sequence[Tensor], sizes: Sequence[int | None], engine: Engine
+) -> list[Lanes]:
+    """The problems by what can be solved together; ``sizes`` are their mini-batches, ``None`` for all rows."""
+    found: list[Lanes] = []
+    for size in sorted(set(sizes), key=lambda size: size or 0):
+        positions = [index for index, other in enumerate(sizes) if other == size]
+        chosen, naturals = [problems[index] for index in positions], [starts[index] for index in positions]
+        data: list[tuple[list[int], Stack | Flat]] = []
+        if size is None or problems[positions[0]].program.sites.subsampling is not None:
+            data.extend(engine.groups(chosen, naturals))
+        else:
+            data.extend(engine.flats(chosen, naturals, size))
+        found.extend(
+            Lanes([positions[index] for index in members], kept, size, list(kept.rows)) for members, kept in data
+        )
+    return found
+
+
+class Rows:
+    """Every step's data for several clients, whose mini-batches come from their own seeds."""
+
+    def __init__(self, lanes: Lanes, seeds: Sequence[int], like: Tensor) -> None:
+        self._lanes, self._like = lanes, like
+        self._streams = [
+            minibatches(total, lanes.batch_size, row_generator(seed, like.device))
+            for total, seed in zip(lanes.totals, seeds, strict=True)
+        ]
+        self._here = torch.arange(len(seeds), device=like.device)
+        self._fixed = self._part()
+
+    def next(self) -> Inputs:
+        """The next step's data."""
+        if self._lanes.batch_size is None:
+            return self._fixed
+        found = [rows for rows in map(next, self._streams) if rows is not None]
+        data, rows = self._lanes.data, torch.stack(found)
+        if isinstance(data, Stack):
+            return self._fixed._replace(rows=rows)
+        return self._fixed._replace(tensors=data.take(rows, self._here))
+
+    def keep(self, lanes: Tensor) -> None:
+        """Go on with these lanes only."""
+        self._streams = [self._streams[lane] for lane in lanes.tolist()]
+        self._here = self._here[lanes]
+        self._fixed = self._part()
+
+    def _part(self) -> Inputs:
+        lanes, data = self._lanes, self._lanes.data
+        scale = self._like.new_ones(len(self._here))
+        if isinstance(data, Flat):
+            assert lanes.batch_size is not None
+            totals = self._like.new_tensor([float(total) for total in lanes.totals])
+            return Inputs((), None, totals[self._here] / lanes.batch_size, None)
+        if len(self._here) == len(lanes.totals):
+            return Inputs(data.tensors, data.weights, scale, None)
+        weights = None if data.weights is None else data.weights[self._here]
+        return Inputs(tuple(value[self._here] for value in data.tensors), weights, scale, None)

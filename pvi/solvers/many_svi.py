@@ -1,0 +1,153 @@
+"""SVI for many clients: one Adam step of all of them is one graph, captured once and replayed.
+
+Every client keeps its own random numbers, learning rate and end, so that its answer is the one it would get alone, up
+to rounding. Clients that are done leave the batch when half of it is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.capture import Captured
+from pvi.engine import Engine
+from pvi.families.kinds import is_gaussian
+from pvi.objectives import LocalProblem
+from pvi.solvers.draws import NoiseLanes
+from pvi.solvers.lanes import Inputs, Lanes, Rows
+from pvi.solvers.plateau import Course, judge, report
+from pvi.solvers.protocol import Solved
+from pvi.solvers.svi_step import SVIState, loss, step
+from pvi.stack import kind, likelihood
+
+
+class Options(NamedTuple):
+    """What of the solver's options matters here; ``most`` steps for each client."""
+
+    learning_rate: float
+    num_particles: int
+    window: int
+    most: list[int]
+
+
+class ManyState(NamedTuple):
+    """Adam's states of M clients, clients first, Σ offsets over the window, and the last step (under an alpha)."""
+
+    offset: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+    sums: Tensor
+    moved: Tensor
+
+
+class Fixed(NamedTuple):
+    """What stays the same over a window's steps, clients first."""
+
+    rate: Tensor
+    origin: Tensor
+    scale: Tensor
+    cavity: Tensor
+
+
+def init(origin: Tensor, alpha: float) -> ManyState:
+    """No offset for any client, ``origin [M, num_free]``."""
+    zero = torch.zeros_like(origin)
+    return ManyState(zero, zero, zero, zero[:, 0], zero, zero if alpha else zero[:, :0])
+
+
+def many_step(problem: LocalProblem, has_weights: bool, has_rows: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """One step of all clients: (state, fixed, noise, scale, [weights], [rows], data) -> (state, F_m, rise)."""
+
+    def lane(*values: Tensor) -> tuple[Tensor, ...]:
+        state, fixed, rest = ManyState(*values[:6]), Fixed(*values[6:10]), list(values[10:])
+        noise, scale = rest.pop(0), rest.pop(0)
+        weights = rest.pop(0) if has_weights else None
+        rows = rest.pop(0) if has_rows else None
+        family = problem.family
+        assert is_gaussian(family)
+
+        def negative(offset: Tensor) -> Tensor:
+            natural = family.natural_from_free(fixed.origin + fixed.scale * offset)
+            x = family.from_noise(natural, noise)
+            return loss(problem, fixed.cavity, natural, x, likelihood(problem, rest, weights, scale, rows))
+
+        new, info = step(SVIState(*state[:4]), negative, fixed.rate)
+        rise, moved = info.free_energy, state.moved
+        if problem.alpha:
+            rise, moved = info.gradient @ state.moved, new.offset - state.offset
+        return *new, state.sums + new.offset, moved, info.free_energy, rise
+
+    return torch.func.vmap(lane)
+
+
+def ascend(
+    options: Options, lanes: Lanes, cavities: Tensor, starts: Tensor, seeds: Sequence[int], engine: Engine
+) -> list[Solved]:
+    """The solves of clients that share their data's shapes; ``cavities`` and ``starts`` are ``[M, num_natural]``."""
+    problem, family, number = lanes.problem, lanes.problem.family, len(seeds)
+    fixed = Fixed(starts[:, 0], family.free(starts), family.free_scale(starts), cavities)
+    state, courses = init(fixed.origin, problem.alpha), [Course(options.learning_rate)] * number
+    noise = NoiseLanes(seeds, options.num_particles, family.size, starts)
+    rows = Rows(lanes, seeds, starts)
+    here, taken, solved = list(range(number)), 0, dict[int, Solved]()
+    values, rises = list[Tensor](), list[Tensor]()
+    while len(solved) < number:
+        running = [index for index in here if index not in solved]
+        if 2 * len(running) <= len(here):
+            # Lanes that are free are filled up with clients that are done: their steps change nothing.
+            kept = [*running, *[index for index in here if index in solved][: _lanes(here, running) - len(running)]]
+            chosen = torch.tensor([here.index(index) for index in kept], device=starts.device)
+            state, fixed = ManyState(*[part[chosen] for part in state]), Fixed(*[part[chosen] for part in fixed])
+            values, rises = [part[chosen] for part in values], [part[chosen] for part in rises]
+            noise.keep(chosen)
+            rows.keep(chosen)
+            here = kept
+        fixed = fixed._replace(rate=starts.new_tensor([courses[index].rate for index in here]))
+        end = min(taken - taken % options.window + options.window, *[options.most[index] for index in running])
+        graph: Captured | None = None
+        while taken < end:
+            taken += 1
+            numbers, given = noise.next(), rows.next()
+            arguments = _arguments(state, fixed, numbers, given)
+            graph = graph or _graph(problem, options.num_particles, given, arguments, engine)
+            *parts, value, rise = graph(*arguments)
+            state = ManyState(*parts)
+            values.append(value)
+            rises.append(rise)
+        whole = taken % options.window == 0
+        window, climbs = torch.stack(values, 1), torch.stack(rises, 1) if problem.alpha else None
+        for lane, index in enumerate(here):
+            if index in solved or not (whole or taken == options.most[index]):
+                continue
+            courses[index] = judge(courses[index], window[lane], None if climbs is None else climbs[lane])
+            if courses[index].over or taken == options.most[index]:
+                average = state.sums[lane] / window.shape[1]
+                natural = family.natural_from_free(fixed.origin[lane] + fixed.scale[lane] * average)
+                solved[index] = natural, report(courses[index], taken)
+        if whole:
+            values, rises, state = [], [], state._replace(sums=torch.zeros_like(state.sums))
+    return [solved[index] for index in range(number)]
+
+
+def _lanes(here: Sequence[int], running: Sequence[int]) -> int:
+    """The next smaller number of lanes: halves of the first, so that few graphs are needed."""
+    size = len(here)
+    while size > 1 and -(-size // 2) >= len(running):
+        size = -(-size // 2)
+    return size
+
+
+def _arguments(state: ManyState, fixed: Fixed, noise: Tensor, given: Inputs) -> tuple[Tensor, ...]:
+    optional = [part for part in (given.weights, given.rows) if part is not None]
+    return *state, *fixed, noise, given.scale, *optional, *given.tensors
+
+
+def _graph(
+    problem: LocalProblem, num_particles: int, given: Inputs, arguments: tuple[Tensor, ...], engine: Engine
+) -> Captured:
+    has_weights, has_rows = given.weights is not None, given.rows is not None
+    model = problem.program.model
+    key = ("svi", id(model), kind(problem), num_particles, has_weights, has_rows)
+    return engine.captured(key, model, lambda: many_step(problem, has_weights, has_rows), arguments)

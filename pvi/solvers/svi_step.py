@@ -1,0 +1,67 @@
+"""One step of functional SVI: a reparameterised gradient of F_m, Adam, no global state.
+
+Steps are ``(state, ...) -> (state, info)`` on tensors and safe under ``torch.func.vmap``. The parameters are offsets
+from the q that the client was sent, in units of q's own standard deviations, so that one learning rate serves
+coefficients of every scale.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.objectives import LocalProblem, each, regulariser
+from pvi.solvers.renyi import renyi_estimate
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class SVIState(NamedTuple):
+    """Offsets in free coordinates ``[num_free]``, Adam's moments, and the number of steps taken (a scalar)."""
+
+    offset: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+
+class SVIInfo(NamedTuple):
+    """The estimates of F_m, in nats, and of its gradient ``[num_free]`` before the step was taken."""
+
+    free_energy: Tensor
+    gradient: Tensor
+
+
+def init(num_free: int, like: Tensor) -> SVIState:
+    """No offset, empty moments."""
+    zero = like.new_zeros(num_free)
+    return SVIState(zero, zero, zero, like.new_zeros(()))
+
+
+def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float | Tensor) -> tuple[SVIState, SVIInfo]:
+    """One Adam step on an estimate of -F_m as a function of the offsets (Kingma and Ba, 2015)."""
+    gradient, value = torch.func.grad_and_value(loss)(state.offset)
+    steps = state.steps + 1
+    first = BETA_1 * state.first + (1 - BETA_1) * gradient
+    second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
+    direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
+    return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value, -gradient)
+
+
+def free_energy_estimate(
+    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form.
+
+    ``x [num_particles, size]`` are draws from q, differentiable in η; ``likelihood`` maps one to log p(y_m | x).
+    """
+    return each(likelihood, x, problem.batch.num_rows).mean() + regulariser(problem.family, natural, cavity)
+
+
+def loss(
+    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """What SVI minimises: -F_m, or for a problem with an alpha the negative Rényi bound."""
+    estimate = renyi_estimate if problem.alpha else free_energy_estimate
+    return -estimate(problem, cavity, natural, x, likelihood)
