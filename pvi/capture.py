@@ -36,8 +36,7 @@ class Captured:
     def __init__(self, function: Function, example: tuple[Tensor, ...], compile: Compile) -> None:
         # Tensors are told apart by their identity: one that stands for two arguments must become two.
         self.graph = make_fx(function)(*[value.clone() for value in example])
-        self.graph.graph.eliminate_dead_code()
-        self.graph.recompile()
+        simplify(self.graph)
         self.run: Callable[..., Any] = self.graph
         self.compile = compile
         self.seconds = 0.0
@@ -65,6 +64,29 @@ class Captured:
             say_once("no C++ compiler is here: steps run captured, not compiled")
             return
         self.run = torch.compile(self.graph, dynamic=False)
+
+
+VIEWS = {
+    torch.ops.aten.view.default,
+    torch.ops.aten._unsafe_view.default,
+    torch.ops.aten.expand.default,
+    torch.ops.aten.permute.default,
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.squeeze.dim,
+}
+
+
+def simplify(module: torch.fx.GraphModule) -> None:
+    """Take out views that show their tensor as it is: transforms leave many, and small steps feel each."""
+    for node in list(module.graph.nodes):
+        if node.target not in VIEWS or not isinstance(node.args[0], torch.fx.Node):
+            continue
+        before, after = (one.meta.get("tensor_meta") for one in (node.args[0], node))
+        if before is not None and after is not None and before.shape == after.shape and before.stride == after.stride:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
 
 
 _said: set[str] = set()

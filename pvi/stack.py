@@ -121,13 +121,14 @@ class Flat(NamedTuple):
     offsets: Tensor
     rows: tuple[int, ...]
 
-    def take(self, rows: Tensor, lanes: Tensor) -> tuple[Tensor, ...]:
-        """The rows ``[M', b]`` of the clients ``lanes [M']``, each ``[M', b, ...]``."""
-        where = rows + self.offsets[lanes, None]
-        return tuple(
-            value[where] if one.ndim else value[lanes]
-            for value, one in zip(self.tensors, tensors_of(self.problem.batch), strict=True)
-        )
+
+def gather(problem: LocalProblem, tensors: Sequence[Tensor], places: Tensor) -> tuple[Tensor, ...]:
+    """The rows ``places [M, b]`` of :class:`Flat` tensors, each ``[M, b, ...]``; single numbers stay."""
+    flat = places.flatten()
+    return tuple(
+        value.index_select(0, flat).reshape(*places.shape, *value.shape[1:]) if one.ndim else value
+        for value, one in zip(tensors, tensors_of(problem.batch), strict=True)
+    )
 
 
 def flatten(problems: Sequence[LocalProblem]) -> Flat:

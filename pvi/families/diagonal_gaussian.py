@@ -111,6 +111,17 @@ class DiagonalGaussian:
         h, precision = self._split(natural)
         return h / precision + precision.rsqrt() * noise
 
+    def draw(self, free: Tensor, noise: Tensor) -> Tensor:
+        """m + σ ε."""
+        return free[..., : self.size] + free[..., self.size :].exp() * noise
+
+    def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
+        """h_cav·m - ½ λ_cav·(m² + σ²) + Σ (log σ + ½ log 2πe), nats."""
+        loc, log_scale = free[..., : self.size], free[..., self.size :]
+        second = loc.square() + (2 * log_scale).exp()
+        terms = cavity[..., : self.size] * loc + cavity[..., self.size :] * second + log_scale
+        return terms.sum(-1) + 0.5 * self.size * math.log(2 * math.pi * math.e)
+
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
         """``Normal(loc, scale)`` of the given event shape."""
         shape = (self.size,) if shape is None else shape

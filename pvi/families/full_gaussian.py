@@ -101,10 +101,14 @@ class FullGaussian:
         logged = cholesky.tril(-1) + torch.diag_embed(cholesky.diagonal(dim1=-2, dim2=-1).log())
         return torch.cat([self.location(natural), pack(logged)], -1)
 
+    def _cholesky(self, free: Tensor) -> tuple[Tensor, Tensor]:
+        """m and the Cholesky factor L of Σ."""
+        loc, lower = free[..., : self.size], fill(free[..., self.size :], self.size)
+        return loc, lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
+
     def natural_from_free(self, free: Tensor) -> Tensor:
         """η from :meth:`free`'s coordinates."""
-        loc, lower = free[..., : self.size], fill(free[..., self.size :], self.size)
-        cholesky = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
+        loc, cholesky = self._cholesky(free)
         precision = _inverse(cholesky)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
@@ -144,6 +148,18 @@ class FullGaussian:
             flat = torch.linalg.solve_triangular(cholesky.mT, noise.reshape(-1, self.size).mT, upper=True)
             return loc + flat.mT.reshape(noise.shape)
         return loc + torch.linalg.solve_triangular(cholesky.mT, noise[..., None], upper=True)[..., 0]
+
+    def draw(self, free: Tensor, noise: Tensor) -> Tensor:
+        """m + L ε with Σ = L Lᵀ."""
+        loc, cholesky = self._cholesky(free)
+        return loc + noise @ cholesky.mT if free.ndim == 1 else loc + (cholesky @ noise[..., None])[..., 0]
+
+    def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
+        """η_cav·(m, Σ + m mᵀ) + log|L| + ½ d log 2πe, nats."""
+        loc, cholesky = self._cholesky(free)
+        mean = torch.cat([loc, pack(cholesky @ cholesky.mT + loc[..., :, None] * loc[..., None, :])], -1)
+        log_det = fill(free[..., self.size :], self.size).diagonal(dim1=-2, dim2=-1).sum(-1)
+        return (cavity * mean).sum(-1) + log_det + 0.5 * self.size * math.log(2 * math.pi * math.e)
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
         """``MultivariateNormal(loc, covariance_matrix)``, reshaped where the event is not a vector."""

@@ -1,6 +1,6 @@
 """The product of independent families: one flat natural-parameter vector, the members' vectors end to end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,10 +49,13 @@ class Product:
         return list(zip(self.members, self._naturals(natural), strict=True))
 
     def _naturals(self, natural: Tensor) -> tuple[Tensor, ...]:
-        return natural.split([member.num_natural for member in self.members], -1)
+        return _split(natural, [member.num_natural for member in self.members])
+
+    def _frees(self, free: Tensor) -> tuple[Tensor, ...]:
+        return _split(free, [member.num_free for member in self.members])
 
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x.split([member.size for member in self.members], -1)
+        return _split(x, [member.size for member in self.members])
 
     @cached_property
     def _gaussians(self) -> list[GaussianFamily]:
@@ -63,29 +66,29 @@ class Product:
 
     def statistics(self, x: Tensor) -> Tensor:
         """The members' statistics end to end."""
-        return torch.cat([m.statistics(piece) for m, piece in zip(self.members, self._pieces(x), strict=True)], -1)
+        return _join([m.statistics(piece) for m, piece in zip(self.members, self._pieces(x), strict=True)])
 
     def log_partition(self, natural: Tensor) -> Tensor:
         """Σ A_k(η_k), nats."""
-        return torch.stack([member.log_partition(part) for member, part in self._parts(natural)]).sum(0)
+        return _add([member.log_partition(part) for member, part in self._parts(natural)])
 
     def mean_parameters(self, natural: Tensor) -> Tensor:
         """The members' mean parameters end to end."""
-        return torch.cat([member.mean_parameters(part) for member, part in self._parts(natural)], -1)
+        return _join([member.mean_parameters(part) for member, part in self._parts(natural)])
 
     def natural_from_mean(self, mean: Tensor) -> Tensor:
         """η from the members' mean parameters."""
-        return torch.cat([member.natural_from_mean(part) for member, part in self._parts(mean)], -1)
+        return _join([member.natural_from_mean(part) for member, part in self._parts(mean)])
 
     def natural_gradient(self, natural: Tensor, gradient: Tensor) -> Tensor:
         """The members' natural gradients end to end: F is block diagonal."""
         parts = zip(self.members, self._naturals(natural), self._naturals(gradient), strict=True)
-        return torch.cat([member.natural_gradient(part, g) for member, part, g in parts], -1)
+        return _join([member.natural_gradient(part, g) for member, part, g in parts])
 
     def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
         """The members' moments end to end."""
         means, variances = zip(*[member.moments(part) for member, part in self._parts(natural)], strict=True)
-        return torch.cat(means, -1), torch.cat(variances, -1)
+        return _join(means), _join(variances)
 
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """The members' standard parameters, keys ``member.parameter``."""
@@ -103,20 +106,20 @@ class Product:
             name = max((name for name in self.names if key.startswith(f"{name}.")), key=len)
             by_member[name][key[len(name) + 1 :]] = value
         members = zip(self.names, self.members, strict=True)
-        return torch.cat([member.natural_from_standard(**by_member[name]) for name, member in members], -1)
+        return _join([member.natural_from_standard(**by_member[name]) for name, member in members])
 
     def free(self, natural: Tensor) -> Tensor:
         """The members' unconstrained parameters end to end."""
-        return torch.cat([member.free(part) for member, part in self._parts(natural)], -1)
+        return _join([member.free(part) for member, part in self._parts(natural)])
 
     def natural_from_free(self, free: Tensor) -> Tensor:
         """η from the unconstrained parameters."""
-        pieces = zip(self.members, free.split([member.num_free for member in self.members], -1), strict=True)
-        return torch.cat([member.natural_from_free(piece) for member, piece in pieces], -1)
+        pieces = zip(self.members, self._frees(free), strict=True)
+        return _join([member.natural_from_free(piece) for member, piece in pieces])
 
     def free_scale(self, natural: Tensor) -> Tensor:
         """The members' scales end to end."""
-        return torch.cat([member.free_scale(part) for member, part in self._parts(natural)], -1)
+        return _join([member.free_scale(part) for member, part in self._parts(natural)])
 
     def is_proper(self, natural: Tensor) -> Tensor:
         """Every member is proper."""
@@ -131,7 +134,7 @@ class Product:
         self, natural: Tensor, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Independent draws of the members end to end, ``[*sample_shape, ..., size]``."""
-        return torch.cat([member.sample(part, sample_shape, generator) for member, part in self._parts(natural)], -1)
+        return _join([member.sample(part, sample_shape, generator) for member, part in self._parts(natural)])
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:
         """The members' laws as one distribution over vectors x; ``shape`` may only be ``(size,)``."""
@@ -168,17 +171,27 @@ class Product:
     def location(self, natural: Tensor) -> Tensor:
         """The mean of x; all members must be Gaussian."""
         parts = zip(self._gaussians, self._naturals(natural), strict=True)
-        return torch.cat([member.location(part) for member, part in parts], -1)
+        return _join([member.location(part) for member, part in parts])
 
     def variance(self, natural: Tensor) -> Tensor:
         """The diagonal of the covariance; all members must be Gaussian."""
         parts = zip(self._gaussians, self._naturals(natural), strict=True)
-        return torch.cat([member.variance(part) for member, part in parts], -1)
+        return _join([member.variance(part) for member, part in parts])
 
     def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
         """The members' draws from their pieces of the noise, end to end."""
         parts = zip(self._gaussians, self._naturals(natural), self._pieces(noise), strict=True)
-        return torch.cat([member.from_noise(part, piece) for member, part, piece in parts], -1)
+        return _join([member.from_noise(part, piece) for member, part, piece in parts])
+
+    def draw(self, free: Tensor, noise: Tensor) -> Tensor:
+        """The members' draws from their pieces of the noise, end to end."""
+        parts = zip(self._gaussians, self._frees(free), self._pieces(noise), strict=True)
+        return _join([member.draw(part, piece) for member, part, piece in parts])
+
+    def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
+        """The members' sum, nats."""
+        parts = zip(self._gaussians, self._frees(free), self._naturals(cavity), strict=True)
+        return _add([member.free_regulariser(part, piece) for member, part, piece in parts])
 
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, summed over the members."""
@@ -199,3 +212,16 @@ class Product:
         """Block-diagonal Λ, ``[size, size]``."""
         parts = zip(self._gaussians, self._naturals(natural), strict=True)
         return torch.block_diag(*[member.precision_matrix(part) for member, part in parts])
+
+
+def _split(value: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    return (value,) if len(sizes) == 1 else value.split(sizes, -1)
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """Pieces end to end; a single one is not copied, which small steps would notice."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), -1)
+
+
+def _add(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)

@@ -111,6 +111,12 @@ class GaussianFamily(Family, Protocol):
     def from_noise(self, natural: Tensor, noise: Tensor) -> Tensor:
         """m + S ε with S Sᵀ the covariance, for standard normal ``noise [..., size]``; broadcasts over leading axes."""
 
+    def draw(self, free: Tensor, noise: Tensor) -> Tensor:
+        """m + L ε at free coordinates ``[..., num_free]``, for standard normal ``noise [..., size]``; L Lᵀ = Σ."""
+
+    def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
+        """E_q[log cavity] + H[q] in nats, ``[...]``, at free coordinates; the cavity exp(η_cav·T) may be improper."""
+
     def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
         """Variances of the rows of A x, ``design [n, size] -> [n]``."""
 

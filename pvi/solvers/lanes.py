@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
+from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import minibatches, row_generator
 from pvi.stack import Flat, Stack
 
@@ -35,12 +36,30 @@ class Lanes(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """One step's data, clients first; ``rows [M, b]`` for programs that draw their own. ``scale [M]`` is n/b."""
+    """One step's data. ``scale [M]`` is n/b; ``rows [M, b]`` are for programs that draw their own.
+
+    ``tensors`` are those of the clients, clients first; where there are ``places [M, b]``, they hold the rows of all
+    clients end to end, and these are the mini-batches'.
+    """
 
     tensors: tuple[Tensor, ...]
     weights: Tensor | None
     scale: Tensor
     rows: Tensor | None
+    places: Tensor | None = None
+
+
+def pack(data: Inputs) -> tuple[Tensor, ...]:
+    """The tensors that there are."""
+    optional = [part for part in (data.weights, data.rows, data.places) if part is not None]
+    return data.scale, *optional, *data.tensors
+
+
+def unpack(like: Inputs, values: Sequence[Tensor]) -> Inputs:
+    """The inverse of :func:`pack`, for data of the kind ``like``."""
+    scale, *rest = values
+    weights, rows, places = (None if part is None else rest.pop(0) for part in (like.weights, like.rows, like.places))
+    return Inputs(tuple(rest), weights, scale, rows, places)
 
 
 def lanes_of(
@@ -72,6 +91,7 @@ class Rows:
             for total, seed in zip(lanes.totals, seeds, strict=True)
         ]
         self._here = torch.arange(len(seeds), device=like.device)
+        self._starts = self._here[:, None]
         self._fixed = self._part()
 
     def next(self) -> Inputs:
@@ -82,7 +102,7 @@ class Rows:
         data, rows = self._lanes.data, torch.stack(found)
         if isinstance(data, Stack):
             return self._fixed._replace(rows=rows)
-        return self._fixed._replace(tensors=data.take(rows, self._here))
+        return self._fixed._replace(places=rows + self._starts)
 
     def keep(self, lanes: Tensor) -> None:
         """Go on with these lanes only."""
@@ -96,7 +116,12 @@ class Rows:
         if isinstance(data, Flat):
             assert lanes.batch_size is not None
             totals = self._like.new_tensor([float(total) for total in lanes.totals])
-            return Inputs((), None, totals[self._here] / lanes.batch_size, None)
+            self._starts = data.offsets[self._here, None]
+            numbers = [one.ndim == 0 for one in tensors_of(data.problem.batch)]
+            tensors = tuple(
+                value[self._here] if number else value for value, number in zip(data.tensors, numbers, strict=True)
+            )
+            return Inputs(tensors, None, totals[self._here] / lanes.batch_size, None)
         if len(self._here) == len(lanes.totals):
             return Inputs(data.tensors, data.weights, scale, None)
         weights = None if data.weights is None else data.weights[self._here]

@@ -15,11 +15,11 @@ from pvi.engine import Engine
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.solvers.draws import NoiseLanes
-from pvi.solvers.lanes import Inputs, Lanes, Rows
+from pvi.solvers.lanes import Inputs, Lanes, Rows, pack, unpack
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved
 from pvi.solvers.svi_step import SVIState, loss, step
-from pvi.stack import kind, likelihood
+from pvi.stack import gather, kind, likelihood
 
 
 class Options(NamedTuple):
@@ -57,21 +57,18 @@ def init(origin: Tensor, alpha: float) -> ManyState:
     return ManyState(zero, zero, zero, zero[:, 0], zero, zero if alpha else zero[:, :0])
 
 
-def many_step(problem: LocalProblem, has_weights: bool, has_rows: bool) -> Callable[..., tuple[Tensor, ...]]:
-    """One step of all clients: (state, fixed, noise, scale, [weights], [rows], data) -> (state, F_m, rise)."""
+def many_step(problem: LocalProblem, given: Inputs) -> Callable[..., tuple[Tensor, ...]]:
+    """One step of all clients, (state, fixed, noise, *data) -> (state, F_m, rise), for data of the kind ``given``."""
+    family = problem.family
+    assert is_gaussian(family)
 
-    def lane(*values: Tensor) -> tuple[Tensor, ...]:
-        state, fixed, rest = ManyState(*values[:6]), Fixed(*values[6:10]), list(values[10:])
-        noise, scale = rest.pop(0), rest.pop(0)
-        weights = rest.pop(0) if has_weights else None
-        rows = rest.pop(0) if has_rows else None
-        family = problem.family
-        assert is_gaussian(family)
+    def lane(state: ManyState, fixed: Fixed, noise: Tensor, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        data = unpack(given._replace(places=None), values)
 
         def negative(offset: Tensor) -> Tensor:
-            natural = family.natural_from_free(fixed.origin + fixed.scale * offset)
-            x = family.from_noise(natural, noise)
-            return loss(problem, fixed.cavity, natural, x, likelihood(problem, rest, weights, scale, rows))
+            free = fixed.origin + fixed.scale * offset
+            probability = likelihood(problem, data.tensors, data.weights, data.scale, data.rows)
+            return loss(problem, fixed.cavity, free, family.draw(free, noise), probability)
 
         new, info = step(SVIState(*state[:4]), negative, fixed.rate)
         rise, moved = info.free_energy, state.moved
@@ -79,7 +76,14 @@ def many_step(problem: LocalProblem, has_weights: bool, has_rows: bool) -> Calla
             rise, moved = info.gradient @ state.moved, new.offset - state.offset
         return *new, state.sums + new.offset, moved, info.free_energy, rise
 
-    return torch.func.vmap(lane)
+    def all_lanes(*values: Tensor) -> tuple[Tensor, ...]:
+        state, fixed, noise, data = ManyState(*values[:6]), Fixed(*values[6:10]), values[10], unpack(given, values[11:])
+        if data.places is not None:
+            data = data._replace(tensors=gather(problem, data.tensors, data.places), places=None)
+        found: tuple[Tensor, ...] = torch.func.vmap(lane)(state, fixed, noise, pack(data))
+        return found
+
+    return all_lanes
 
 
 def ascend(
@@ -110,7 +114,7 @@ def ascend(
         while taken < end:
             taken += 1
             numbers, given = noise.next(), rows.next()
-            arguments = _arguments(state, fixed, numbers, given)
+            arguments = (*state, *fixed, numbers, *pack(given))
             graph = graph or _graph(problem, options.num_particles, given, arguments, engine)
             *parts, value, rise = graph(*arguments)
             state = ManyState(*parts)
@@ -139,15 +143,10 @@ def _lanes(here: Sequence[int], running: Sequence[int]) -> int:
     return size
 
 
-def _arguments(state: ManyState, fixed: Fixed, noise: Tensor, given: Inputs) -> tuple[Tensor, ...]:
-    optional = [part for part in (given.weights, given.rows) if part is not None]
-    return *state, *fixed, noise, given.scale, *optional, *given.tensors
-
-
 def _graph(
     problem: LocalProblem, num_particles: int, given: Inputs, arguments: tuple[Tensor, ...], engine: Engine
 ) -> Captured:
-    has_weights, has_rows = given.weights is not None, given.rows is not None
+    present = tuple(part is not None for part in (given.weights, given.rows, given.places))
     model = problem.program.model
-    key = ("svi", id(model), kind(problem), num_particles, has_weights, has_rows)
-    return engine.captured(key, model, lambda: many_step(problem, has_weights, has_rows), arguments)
+    key = ("svi", id(model), kind(problem), num_particles, present)
+    return engine.captured(key, model, lambda: many_step(problem, given), arguments)

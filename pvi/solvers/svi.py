@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pvi.engine import Engine
+from pvi.families import Family
 from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.programs.program import log_likelihood, num_rows
@@ -81,9 +83,9 @@ class SVI:
         for taken, rows, draw in zip(range(1, most + 1), batches, draws, strict=False):
 
             def negative(offset: Tensor, rows: Tensor | None = rows, draw: Draw = draw) -> Tensor:
-                natural = family.natural_from_free(origin + scale * offset)
+                free = origin + scale * offset
                 likelihood = lambda x: log_likelihood(problem.program, x, problem.batch, rows)  # noqa: E731
-                return loss(problem, cavity, natural, draw(natural), likelihood)
+                return loss(problem, cavity, free, draw(free), likelihood)
 
             last, before = before, state.offset
             state, info = step(state, negative, course.rate)
@@ -123,17 +125,17 @@ class SVI:
 
 
 Draw = Callable[[Tensor], Tensor]
-"""Draws ``[num_particles, size]`` at η, differentiable in it."""
+"""Draws ``[num_particles, size]`` from the q with free coordinates ``[num_free]``, differentiable in them."""
 
 
 def _draws(problem: LocalProblem, number: int, generator: torch.Generator, like: Tensor) -> Iterator[Draw]:
     """One step's draws after the other: moved standard normal numbers where the family is Gaussian."""
-    family = problem.family
+    family: Family = problem.family
     if is_gaussian(family):
         for numbers in noise(number, family.size, generator, like):
-            yield lambda natural, numbers=numbers: family.from_noise(natural, numbers)  # type: ignore[misc]
+            yield partial(family.draw, noise=numbers)
     while True:
-        yield lambda natural: family.sample(natural, (number,), generator)
+        yield lambda free: family.sample(family.natural_from_free(free), (number,), generator)
 
 
 def check_reparameterised(problem: LocalProblem) -> None:

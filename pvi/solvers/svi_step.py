@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pvi.families import Family
+from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.solvers.renyi import renyi_estimate
 
@@ -50,18 +52,25 @@ def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float
 
 
 def free_energy_estimate(
-    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
+    problem: LocalProblem, cavity: Tensor, free: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """An unbiased, reparameterised estimate of F_m(q) in nats: E[log p] by draws, the rest in closed form.
 
-    ``x [num_particles, size]`` are draws from q, differentiable in η; ``likelihood`` maps one to log p(y_m | x).
+    q has the free coordinates ``[num_free]``; ``x [num_particles, size]`` are draws from it, differentiable in them;
+    ``likelihood`` maps one to log p(y_m | x).
     """
-    return each(likelihood, x, problem.batch.num_rows).mean() + regulariser(problem.family, natural, cavity)
+    family: Family = problem.family
+    if is_gaussian(family):
+        rest = family.free_regulariser(free, cavity)
+    else:
+        rest = regulariser(family, family.natural_from_free(free), cavity)
+    return each(likelihood, x, problem.batch.num_rows).mean() + rest
 
 
 def loss(
-    problem: LocalProblem, cavity: Tensor, natural: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
+    problem: LocalProblem, cavity: Tensor, free: Tensor, x: Tensor, likelihood: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """What SVI minimises: -F_m, or for a problem with an alpha the negative Rényi bound."""
-    estimate = renyi_estimate if problem.alpha else free_energy_estimate
-    return -estimate(problem, cavity, natural, x, likelihood)
+    if problem.alpha:
+        return -renyi_estimate(problem, cavity, problem.family.natural_from_free(free), x, likelihood)
+    return -free_energy_estimate(problem, cavity, free, x, likelihood)

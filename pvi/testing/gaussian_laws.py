@@ -59,6 +59,31 @@ def moments(case: Case) -> None:
     close(case, "location of a batch", family.location(case.naturals), loc, size_of(loc) + variance.amax().sqrt())
 
 
+def free_coordinates(case: Case) -> None:
+    """``draw`` is m + L ε with L Lᵀ = Λ⁻¹; ``free_regulariser`` is (η_cav - η)·μ + A(η), improper cavities too."""
+    family, size = _family(case), case.family.size
+    zero = case.naturals.new_zeros(size)
+    noise = case.normal(7, len(case.naturals), size, stream=61)
+    frees = family.free(case.naturals)
+    batch = family.draw(frees, noise)
+    for k, natural in enumerate(case.naturals):
+        covariance = torch.linalg.inv(-_log_factor(case, natural)[1].double()).to(natural)
+        spread, loc = covariance.diagonal().sqrt(), family.location(natural)
+        unit = spread + loc.abs()
+        close(case, "draw(free, 0)", family.draw(frees[k], zero), loc, unit)
+        scale = torch.func.jacrev(lambda e, k=k: family.draw(frees[k], e))(zero)
+        close(case, "L Lᵀ", scale @ scale.mT, covariance, spread[:, None] * spread)
+        close(case, "m + L ε", batch[:, k], loc + noise[:, k] @ scale.mT, unit)
+        mean, value = family.mean_parameters(natural), family.log_partition(natural)
+        for cavity in (case.naturals[1], -case.naturals[2]):
+            terms = (cavity - natural) * mean
+            unit = terms.abs().sum() + value.abs() + 1
+            close(case, "free_regulariser", family.free_regulariser(frees[k], cavity), terms.sum() + value, unit)
+    cavities = case.naturals.flip(0)
+    mapped = torch.func.vmap(family.free_regulariser)(frees, cavities)
+    close(case, "free_regulariser of a batch", family.free_regulariser(frees, cavities), mapped, size_of(mapped))
+
+
 def draws_from_noise(case: Case) -> None:
     """``from_noise`` is m + S ε with S Sᵀ = Λ⁻¹, for batches too, and ``sample`` is it at standard normal noise."""
     family, size = _family(case), case.family.size
@@ -154,6 +179,7 @@ LAWS = (
     precision_is_curvature,
     moments,
     draws_from_noise,
+    free_coordinates,
     derivative_of_draws,
     negation_is_improper,
     predictor_variances,
