@@ -59,7 +59,7 @@ def find_layers(program: Program, family: Family, batch: Batch, like: Tensor) ->
                 return NotLocal("a row's density depends on other rows of its layers, or on its weights otherwise")
     except Exception as error:
         # Programs may raise whatever they like where their weights are no ordinary draws.
-        return NotLocal(f"its layers cannot be taken apart: {type(error).__name__}: {error}")
+        return NotLocal(f"its layers cannot be taken apart: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
     return layers
 
 
