@@ -48,10 +48,11 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
     tally = Tally(began, state.damping, fraction=fraction, moved=moved, time=max(times))
-    for one in answers.values():
-        info = one.info if one.update is None else one.info._replace(step_fraction=fraction)
-        tally = count(tally, info, one.update, after.server)
-    said = tell(state, after, tally, energy)._replace(mixing=mixing)
+    told = [
+        (one.info if one.update is None else one.info._replace(step_fraction=fraction), one.update)
+        for one in answers.values()
+    ]
+    said = tell(state, after, count(tally, told, after.server), energy)._replace(mixing=mixing)
     kept = memory if mixing else None if rejected else memory.last()
     return after._replace(history=(*state.history, said), memory=kept)
 

@@ -38,7 +38,7 @@ class ClientInfo(NamedTuple):
 
     ``rejected`` says why the update was not used (empty: it was); ``max_delta`` is max |Δη|; ``step_fraction`` the
     part of Δ that kept q proper, filled in by the server's answer. ``staleness`` counts the server's steps between
-    the q that the client worked on and the one that its update was applied to.
+    the q that the client worked on and the one that its update was applied to. ``executor`` names what ran the step.
     """
 
     client: str
@@ -48,6 +48,7 @@ class ClientInfo(NamedTuple):
     seconds: float
     solver: SolverInfo | None
     staleness: int = 0
+    executor: str = "loop"
 
 
 def init(problem: LocalProblem, like: Tensor, seed: int) -> ClientState:

@@ -10,7 +10,7 @@ from pvi.acceleration import Anderson, Memory
 from pvi.algorithms import Algorithm
 from pvi.assembly import Problem, assemble, same_kind
 from pvi.cavities import Setting, deletion
-from pvi.client import ClientInfo, ClientState
+from pvi.client import ClientInfo, ClientState, Update
 from pvi.damping import Damping
 from pvi.executors import Answer, Executor, Task
 from pvi.free_energy import FreeEnergy, free_energy
@@ -80,7 +80,7 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
             case Collect(collected):
                 answers = answer(plan, state._replace(server=server, clients=clients, sent=sent), collected)
                 updates = [one.update for one in answers.values() if one.update is not None]
-                version = server.version
+                version, visits = server.version, list[tuple[ClientInfo, Update | None]]()
                 server, info = server_module.step(server, updates, plan.algorithm.aggregate)
                 for name, one in answers.items():
                     clients[name] = one.state
@@ -88,8 +88,8 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                     if one.update is not None:
                         clients[name] = clients_module.accept(one.state, one.update, info.step_fraction)
                         told = told._replace(step_fraction=info.step_fraction)
-                    tally = count(tally, told, one.update, server)
-                tally = tally._replace(
+                    visits.append((told, one.update))
+                tally = count(tally, visits, server)._replace(
                     fraction=min(tally.fraction, info.step_fraction), moved=max(tally.moved, info.max_delta)
                 )
     after = learn(state._replace(server=server, clients=clients, sent=sent))

@@ -38,7 +38,7 @@ def fit(
     damping: Damping | float | str | None = None,
     rounds: int | None = None,
     solver: Solver | str | None = None,
-    executor: Executor | str = "loop",
+    executor: Executor | str = "auto",
     seed: int = 0,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
@@ -68,7 +68,9 @@ def fit(
         rounds: rounds of the schedule (sequential: passes over all clients); ``None``: the algorithm's own (PVI: 20).
         solver: a local solver or its name ("newton", "svi", ...); ``None``: exact Newton for generalised linear
             models, closed forms for conjugate ones, else functional SVI.
-        executor: ``"loop"`` or an :class:`~pvi.executors.Executor`.
+        executor: ``"loop"`` (one client after the other), ``"vectorised"`` (all in one batched computation), ``"auto"``
+            (what is likely to be faster; all give the same answers), or an object such as
+            ``pvi.executors.Vectorised(max_clients_at_once=100)``.
         seed: fixes every random draw.
         device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
         progress: show a progress bar, or call a function with each round's record and posterior.
@@ -157,7 +159,7 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
             "algorithm": plan.algorithm.name,
             "schedule": plan.schedule.name,
             "solver": plan.solver.name,
-            "executor": plan.executor.name,
+            "executor": " and ".join(executors_of(state)) or plan.executor.name,
             "damping": state.history[-1].damping if state.history else state.damping,
             "rounds": len(state.history),
             "seed": plan.seed,
@@ -170,6 +172,11 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         local=local_posteriors(state),
         by_row=problem.by_row,
     )
+
+
+def executors_of(state: RunState) -> list[str]:
+    """What ran the local steps."""
+    return sorted({info.executor for record in state.history for info in record.visits})
 
 
 def local_posteriors(state: RunState) -> dict[str, Posterior]:

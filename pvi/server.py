@@ -72,7 +72,10 @@ def setting(state: ServerState, num_clients: int) -> Setting:
 
 def recompute(state: ServerState, factors: Sequence[Factor]) -> Tensor:
     """η_p + η_0 + Σ η_m, what η_q must be: increments drift by rounding."""
-    return state.prior.natural + state.correction.natural + torch.stack([factor.natural for factor in factors]).sum(0)
+    total = torch.zeros_like(state.prior.natural)
+    for factor in factors:
+        total += factor.natural
+    return state.prior.natural + state.correction.natural + total
 
 
 def drift(state: ServerState, factors: Sequence[Factor]) -> float:

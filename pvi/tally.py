@@ -29,13 +29,16 @@ class Tally(NamedTuple):
     time: float = 0.0
 
 
-def count(tally: Tally, info: ClientInfo, update: Update | None, server: ServerState) -> Tally:
-    """One visit more."""
-    before = tally.infos.get(info.client)
-    earlier = tally.earlier if before is None else (*tally.earlier, before)
-    infos = tally.infos | {info.client: info}
+def count(tally: Tally, told: Sequence[tuple[ClientInfo, Update | None]], server: ServerState) -> Tally:
+    """Visits more, of one client each."""
+    infos = {info.client: info for info, _ in told}
+    before = [tally.infos[name] for name in infos if name in tally.infos]
+    size = sum(_bytes(update, server) for _, update in told)
     return tally._replace(
-        infos=infos, earlier=earlier, messages=tally.messages + 2, size=tally.size + _bytes(update, server)
+        infos=tally.infos | infos,
+        earlier=(*tally.earlier, *before),
+        messages=tally.messages + 2 * len(told),
+        size=tally.size + size,
     )
 
 

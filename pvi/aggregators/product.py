@@ -16,7 +16,9 @@ def product(posterior: Posterior, deltas: Sequence[Factor]) -> tuple[Posterior, 
     """q Π Δ_m^f with the largest f in (0, 1] that keeps q proper (1 where the whole step does)."""
     if not deltas:
         return posterior, 1.0
-    total = torch.stack([delta.natural for delta in deltas]).sum(0)
+    total = torch.zeros_like(posterior.natural)
+    for delta in deltas:
+        total += delta.natural
     fraction = float(largest_step(posterior.family, posterior.natural, total))
     natural = posterior.natural + fraction * total
     return Posterior(posterior.family, natural, posterior.coordinates), fraction

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from pvi.executors.auto import Auto
 from pvi.executors.loop import Answer, Executor, Loop, Task
 from pvi.executors.vectorised import Vectorised
 
-EXECUTORS: dict[str, Callable[[], Executor]] = {"loop": Loop, "vectorised": Vectorised}
+EXECUTORS: dict[str, Callable[[], Executor]] = {"auto": Auto, "loop": Loop, "vectorised": Vectorised}
 """What an executor can be called by: each with its default options."""
 
 
@@ -18,4 +19,4 @@ def resolve_executor(executor: Executor | str) -> Executor:
     return EXECUTORS[executor]()
 
 
-__all__ = ["EXECUTORS", "Answer", "Executor", "Loop", "Task", "Vectorised", "resolve_executor"]
+__all__ = ["EXECUTORS", "Answer", "Auto", "Executor", "Loop", "Task", "Vectorised", "resolve_executor"]

@@ -78,10 +78,11 @@ class Vectorised:
             # One client's solve broke down; the loop finds out whose, and keeps the others.
             return Loop().run(tasks, algorithm, solver, damping)
         seconds = (time.perf_counter() - began) / len(tasks)
-        return [
+        found = [
             Answer(*conclude(task.state, task.problem, one, natural, info, damping, seconds))
             for task, one, (natural, info) in zip(tasks, ready, solved, strict=True)
         ]
+        return [answer._replace(info=answer.info._replace(executor=self.name)) for answer in found]
 
     def _solve(self, tasks: Sequence[Task], ready: Sequence[Prepared], solver: ManySolver) -> list[Solved]:
         return solver.solve_many(

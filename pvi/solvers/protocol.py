@@ -53,6 +53,9 @@ class ManySolver(Solver, Protocol):
         Raises :class:`~pvi.stack.NotVectorisable` where these problems cannot be computed together.
         """
 
+    def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
+        """Whether batched computations are likely to be faster here, what must be prepared for them included."""
+
 
 def check_variational(problem: LocalProblem, solver: str) -> None:
     """Raises ``ValueError`` where the problem's divergence is another than the variational one, alpha = 0."""

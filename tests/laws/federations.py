@@ -61,7 +61,7 @@ def pooled(data: Sequence[Rows]) -> Client:
 def begin(model: Callable[..., Any], data: Any, rounds: int = 1, **options: Any) -> tuple[Plan, RunState]:
     """A run that has not played yet; options as in :func:`pvi.fit`."""
     chosen: dict[str, Any] = {"guide": None, "algorithm": "pvi", "schedule": None, "damping": None, "solver": None}
-    chosen |= {"executor": "loop", "seed": 0, "acceleration": None} | options
+    chosen |= {"executor": "auto", "seed": 0, "acceleration": None} | options
     return start(
         model, data, chosen["guide"], chosen["algorithm"], chosen["schedule"], chosen["damping"], rounds,
         chosen["solver"], chosen["executor"], chosen["seed"], "cpu", torch.float64,

@@ -1,0 +1,29 @@
+"""The default: batched where that is likely to be faster, one client after the other elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pvi.algorithms import Algorithm
+from pvi.executors.loop import Answer, Loop, Task
+from pvi.executors.vectorised import Vectorised
+from pvi.solvers import ManySolver, Solver
+
+
+@dataclass(frozen=True)
+class Auto:
+    """:class:`~pvi.executors.Vectorised` where the solver can and it pays, else :class:`~pvi.executors.Loop`.
+
+    Both give the same answers; every visit's info says which ran.
+    """
+
+    vectorised: Vectorised = field(default_factory=Vectorised)
+
+    @property
+    def name(self) -> str:
+        """``auto``."""
+        return "auto"
+
+    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
+        """See :class:`~pvi.executors.loop.Executor`."""
+        together = isinstance(solver, ManySolver) and solver.pays_together([task.problem for task in tasks])
+        return (self.vectorised if together else Loop()).run(tasks, algorithm, solver, damping)
