@@ -17,7 +17,7 @@ from pvi.posterior import Posterior
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
 from pvi.programs.hyperparameters import Hyperparameters, bind
-from pvi.programs.linear_predictor import NotAffine, find_predictor
+from pvi.programs.linear_predictor import LinearPredictor, NotAffine, find_predictor
 from pvi.programs.prior import OutsideFamily, find_prior
 from pvi.programs.private import Local
 from pvi.programs.program import Program, log_likelihood, log_prior, log_private_prior
@@ -96,7 +96,9 @@ def assemble(setup: Setup, u: Tensor, base: Posterior | None = None) -> Problem:
         prior, prior_problem = _prior_problem(setup, first, base)
     else:
         prior = found
-    clients = {name: _local_problem(setup, name, program) for name, program in programs.items()}
+    clients: dict[str, LocalProblem] = {}
+    for name, program in programs.items():
+        clients[name] = _local_problem(setup, name, program, next(iter(clients.values()), None))
     return Problem(setup, prior, clients, prior_problem, u)
 
 
@@ -117,7 +119,8 @@ def program_at(setup: Setup, client: str, u: Tensor) -> Program:
     return Program(model, setup.sites[client], setup.locals[client].approximation.coordinates)
 
 
-def _local_problem(setup: Setup, name: str, program: Program) -> LocalProblem:
+def _local_problem(setup: Setup, name: str, program: Program, first: LocalProblem | None) -> LocalProblem:
+    """A client's problem. What the model is not at the ``first`` client, it is not taken for elsewhere."""
     local, batch, like = setup.locals[name], setup.batches[name], setup.like
     family = local.approximation.family
     absorbed = None
@@ -125,10 +128,14 @@ def _local_problem(setup: Setup, name: str, program: Program) -> LocalProblem:
         absorbed = _in_family(family, lambda x: log_private_prior(program, x, batch), like)
         if absorbed is not None:
             program = program._replace(counted=program.likelihood_sites - {site.name for site in program.sites.private})
-    gaussian = is_gaussian(family)
-    predictor = find_predictor(program, batch, like) if gaussian else NotAffine("its family is not Gaussian")
+    predictor: LinearPredictor | NotAffine = NotAffine("its family is not Gaussian")
+    if first is not None and isinstance(first.predictor, NotAffine):
+        predictor = first.predictor
+    elif is_gaussian(family):
+        predictor = find_predictor(program, batch, like)
     conjugate = None
-    if isinstance(predictor, NotAffine):
+    known = first is not None and isinstance(first.predictor, NotAffine) and first.conjugate is None
+    if isinstance(predictor, NotAffine) and not known:
         conjugate = _in_family(family, lambda x: log_likelihood(program, x, batch), like)
     # A prior of z that lies in the family is the best first q(z | θ) that can be had.
     conditional = local.conditional if absorbed is None or setup.shared.initial is not None else absorbed.natural
