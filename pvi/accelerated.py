@@ -18,7 +18,7 @@ from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
 from pvi.free_energy import falls, free_energy
 from pvi.posterior import Posterior
-from pvi.rounds import Plan, RunState, answer, dispatch, energy_of, propose_prior, tell
+from pvi.rounds import Plan, RunState, answer, dispatch, energy_of, propose_prior, stored, tell
 from pvi.tally import Tally, count
 
 MAX_HALVINGS = 10
@@ -39,7 +39,7 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     mixing: tuple[float, ...] = ()
     alpha = None if rejected else _weights(state, memory)
     if alpha is not None:
-        faster = _apply(state, answers, own, memory, alpha)
+        faster = _apply(plan, state, answers, own, memory, alpha)
         energy = free_energy(faster.problem, faster.server, faster.clients)
         if not falls(energy_of(state), energy, ROUNDING):
             after, fraction, mixing = faster, 1.0, tuple(alpha.tolist())
@@ -82,7 +82,7 @@ def _damped(plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Ans
     """The plain step, and the fraction of it that keeps q proper."""
     updates = [one.update for one in (*answers.values(), *([own] if own is not None else [])) if one.update is not None]
     server, info = server_module.step(state.server, updates, plan.algorithm.aggregate)
-    clients = {name: _accept(one, info.step_fraction) for name, one in answers.items()}
+    clients = {name: stored(plan.store, _accept(one, info.step_fraction)) for name, one in answers.items()}
     after = state._replace(server=server, clients=clients)
     if own is not None:
         moved = _accept(own, info.step_fraction)
@@ -112,7 +112,7 @@ def _weights(state: RunState, memory: Memory) -> Tensor | None:
 
 
 def _apply(
-    state: RunState, answers: Mapping[str, Answer], own: Answer | None, memory: Memory, alpha: Tensor
+    plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Answer | None, memory: Memory, alpha: Tensor
 ) -> RunState:
     """Every client mixes its own past; the server mixes its sums."""
     old = state.server
@@ -127,7 +127,7 @@ def _apply(
             whole = problem.local(natural, conditional)
             proper = bool(problem.family.is_proper(whole))
             conditional = problem.extension.conditional(whole) if proper else one.state.conditional
-        clients[name] = one.state._replace(factor=mixed(visits, alpha), conditional=conditional)
+        clients[name] = stored(plan.store, one.state._replace(factor=mixed(visits, alpha), conditional=conditional))
     server = old._replace(posterior=posterior, version=old.version + 1)
     if own is None:
         return state._replace(server=server, clients=clients)

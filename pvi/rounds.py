@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 from pvi import client as clients_module
@@ -16,6 +17,7 @@ from pvi.executors import Answer, Executor, Task
 from pvi.free_energy import FreeEnergy, free_energy
 from pvi.history import Round
 from pvi.learning import add, ascend, client_slope, prior_slope
+from pvi.memory import Resident, Store
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
 from pvi.schedules import Collect, Dispatch, Schedule
@@ -63,6 +65,7 @@ class Plan(NamedTuple):
     damping: Damping
     acceleration: Anderson | None
     seed: int
+    store: Store = Resident()
 
 
 def plain_round(plan: Plan, state: RunState) -> RunState:
@@ -86,7 +89,8 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                     clients[name] = one.state
                     told = one.info._replace(staleness=version - sent.pop(name).version)
                     if one.update is not None:
-                        clients[name] = clients_module.accept(one.state, one.update, info.step_fraction)
+                        moved = clients_module.accept(one.state, one.update, info.step_fraction)
+                        clients[name] = stored(plan.store, moved)
                         told = told._replace(step_fraction=info.step_fraction)
                     visits.append((told, one.update))
                 tally = count(tally, visits, server)._replace(
@@ -95,6 +99,13 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
     after = learn(state._replace(server=server, clients=clients, sent=sent))
     energy = free_energy(after.problem, after.server, after.clients)
     return after._replace(history=(*state.history, tell(state, after, tally, energy)))
+
+
+def stored(store: Store, state: ClientState) -> ClientState:
+    """The state with its tensors where they shall stay."""
+    factor = replace(state.factor, natural=store.keep(state.factor.natural))
+    own = None if state.conditional is None else store.keep(state.conditional)
+    return state._replace(factor=factor, conditional=own)
 
 
 def dispatch(state: RunState, names: tuple[str, ...]) -> dict[str, Sent]:
@@ -122,7 +133,7 @@ def answer(plan: Plan, state: RunState, collected: tuple[str, ...]) -> dict[str,
         Task(state.clients[name], state.sent[name].problem, state.sent[name].posterior, state.sent[name].setting)
         for name in collected
     ]
-    answers = plan.executor.run(tasks, plan.algorithm, plan.solver, state.damping)
+    answers = plan.executor.run(tasks, plan.algorithm, plan.solver, state.damping, plan.store)
     return dict(zip(collected, answers, strict=True))
 
 

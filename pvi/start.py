@@ -12,6 +12,7 @@ from pvi.algorithms import Algorithm, resolve_algorithm
 from pvi.assembly import Problem
 from pvi.damping import Constant, Damping, resolve_damping
 from pvi.executors import Executor, resolve_executor
+from pvi.memory import store_for
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
@@ -59,8 +60,9 @@ def start(
         )
     if local is None:
         local = default_solver(list(problem.clients.values()))
-    plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed)
     like = problem.prior.natural
+    store = store_for(_state_bytes(problem, faster), like.device)
+    plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed, store)
     states = {
         name: clients_module.init(part, like, _stream(seed, index))
         for index, (name, part) in enumerate(problem.clients.items())
@@ -124,6 +126,13 @@ def check_columns(columns: Sequence[str], prior: Posterior) -> None:
     lengths = {site.name: site.shape for site in prior.coordinates.sites}
     if not any(len(columns) in shape for shape in lengths.values()):
         raise ValueError(f"columns: {len(columns)} names fit no dimension of the sites' shapes {lengths}")
+
+
+def _state_bytes(problem: Problem, acceleration: Anderson | None) -> int:
+    """What all clients' factors and updates take: those of this round, of the one before, and what is remembered."""
+    copies = 3 if acceleration is None else 3 + 2 * acceleration.memory
+    numbers = sum(part.family.num_natural for part in problem.clients.values())
+    return copies * numbers * problem.prior.natural.element_size()
 
 
 def _stream(seed: int, index: int) -> int:

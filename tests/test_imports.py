@@ -19,6 +19,7 @@ LAYERS = (
     "damping",
     "programs",
     "objectives",
+    "memory",
     "buckets",
     "stack",
     "capture",

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pvi.algorithms import Algorithm
-from pvi.executors.loop import Answer, Loop, Task
+from pvi.executors.loop import RESIDENT, Answer, Loop, Task
 from pvi.executors.vectorised import Vectorised
+from pvi.memory import Store
 from pvi.solvers import ManySolver, Solver
 
 
@@ -23,7 +24,9 @@ class Auto:
         """``auto``."""
         return "auto"
 
-    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
+    def run(
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+    ) -> list[Answer]:
         """See :class:`~pvi.executors.loop.Executor`."""
         together = isinstance(solver, ManySolver) and solver.pays_together([task.problem for task in tasks])
-        return (self.vectorised if together else Loop()).run(tasks, algorithm, solver, damping)
+        return (self.vectorised if together else Loop()).run(tasks, algorithm, solver, damping, store)

@@ -1,11 +1,13 @@
 """The reference executor: one client after the other in this process."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from pvi.algorithms import Algorithm
 from pvi.cavities import Setting
 from pvi.client import ClientInfo, ClientState, Update, step
+from pvi.memory import Resident, Store
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
 from pvi.solvers import Solver
@@ -28,6 +30,18 @@ class Answer(NamedTuple):
     info: ClientInfo
 
 
+RESIDENT = Resident()
+
+
+def kept(store: Store, answer: Answer) -> Answer:
+    """The answer with its tensors where they shall stay."""
+    update, own = answer.update, answer.state.conditional
+    if update is not None:
+        update = update._replace(delta=replace(update.delta, natural=store.keep(update.delta.natural)))
+    state = answer.state if own is None else answer.state._replace(conditional=store.keep(own))
+    return answer._replace(state=state, update=update)
+
+
 class Executor(Protocol):
     """Runs the steps of several clients; every executor gives the same answers."""
 
@@ -35,8 +49,10 @@ class Executor(Protocol):
     def name(self) -> str:
         """For histories and logs."""
 
-    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
-        """The answers in the order of the tasks."""
+    def run(
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+    ) -> list[Answer]:
+        """The answers in the order of the tasks; what is large in them lies where ``store`` keeps it."""
 
 
 class Loop(NamedTuple):
@@ -44,9 +60,12 @@ class Loop(NamedTuple):
 
     name: str = "loop"
 
-    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
+    def run(
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+    ) -> list[Answer]:
         """See :class:`Executor`."""
-        return [
-            Answer(*step(task.state, task.problem, task.posterior, task.setting, algorithm.cavity, solver, damping))
-            for task in tasks
-        ]
+        found: list[Answer] = []
+        for task in tasks:
+            answer = step(task.state, task.problem, task.posterior, task.setting, algorithm.cavity, solver, damping)
+            found.append(kept(store, Answer(*answer)))
+        return found

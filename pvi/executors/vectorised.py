@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +11,8 @@ from pvi.algorithms import Algorithm
 from pvi.capture import Compile
 from pvi.client import Prepared, conclude, prepare
 from pvi.engine import Engine
-from pvi.executors.loop import Answer, Loop, Task
+from pvi.executors.loop import RESIDENT, Answer, Loop, Task, kept
+from pvi.memory import Store, batch_bytes
 from pvi.solvers import ManySolver, Solver
 from pvi.solvers.protocol import Solved
 from pvi.stack import NotVectorisable, kind
@@ -26,6 +27,7 @@ class Vectorised:
     A step is captured once as a graph. ``compile=True`` compiles it at once, ``"auto"`` where a compiler is there and
     the captured graph has run for as long as compiling takes, ``False`` never. Clients of unequal size are computed in
     buckets, the shorter ones padded. What cannot be computed so (the log says why) runs in the loop.
+    ``max_clients_at_once`` bounds the memory; ``None``: as many as a quarter of the free memory has room for.
 
     The object keeps stacked data and graphs for the next round; they hold on to the clients' data as long as it lives.
     """
@@ -47,42 +49,44 @@ class Vectorised:
         """``vectorised``."""
         return "vectorised"
 
-    def run(self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float) -> list[Answer]:
+    def run(
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+    ) -> list[Answer]:
         """See :class:`~pvi.executors.loop.Executor`."""
         if not isinstance(solver, ManySolver):
             self._say(f"the local solver {solver.name} works on one client at a time")
-            return Loop().run(tasks, algorithm, solver, damping)
+            return Loop().run(tasks, algorithm, solver, damping, store)
         groups: dict[object, list[int]] = {}
         for index, task in enumerate(tasks):
             groups.setdefault(kind(task.problem), []).append(index)
         found: dict[int, Answer] = {}
         for members in groups.values():
-            for chunk in self._chunks(members):
+            needed = {index: solver.bytes_a_client(tasks[index].problem) for index in members}
+            budget = batch_bytes(tasks[0].posterior.natural.device)
+            for chunk in chunks(needed, self.max_clients_at_once, budget):
                 chosen = [tasks[index] for index in chunk]
-                found |= dict(zip(chunk, self._answer(chosen, algorithm, solver, damping), strict=True))
+                found |= dict(zip(chunk, self._answer(chosen, algorithm, solver, damping, store), strict=True))
         return [found[index] for index in range(len(tasks))]
 
-    def _chunks(self, members: list[int]) -> list[list[int]]:
-        size = self.max_clients_at_once or len(members)
-        return [members[start : start + size] for start in range(0, len(members), size)]
-
-    def _answer(self, tasks: Sequence[Task], algorithm: Algorithm, solver: ManySolver, damping: float) -> list[Answer]:
+    def _answer(
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: ManySolver, damping: float, store: Store
+    ) -> list[Answer]:
         began = time.perf_counter()
         ready = [prepare(task.state, task.problem, task.posterior, task.setting, algorithm.cavity) for task in tasks]
         try:
             solved = self._solve(tasks, ready, solver)
         except NotVectorisable as error:
             self._say(str(error))
-            return Loop().run(tasks, algorithm, solver, damping)
+            return Loop().run(tasks, algorithm, solver, damping, store)
         except torch.linalg.LinAlgError:
             # One client's solve broke down; the loop finds out whose, and keeps the others.
-            return Loop().run(tasks, algorithm, solver, damping)
+            return Loop().run(tasks, algorithm, solver, damping, store)
         seconds = (time.perf_counter() - began) / len(tasks)
         found = [
             Answer(*conclude(task.state, task.problem, one, natural, info, damping, seconds))
             for task, one, (natural, info) in zip(tasks, ready, solved, strict=True)
         ]
-        return [answer._replace(info=answer.info._replace(executor=self.name)) for answer in found]
+        return [kept(store, answer._replace(info=answer.info._replace(executor=self.name))) for answer in found]
 
     def _solve(self, tasks: Sequence[Task], ready: Sequence[Prepared], solver: ManySolver) -> list[Solved]:
         return solver.solve_many(
@@ -97,3 +101,19 @@ class Vectorised:
         if reason not in self.said:
             self.said.add(reason)
             logger.info("local steps run one client after the other: %s", reason)
+
+
+def chunks(needed: Mapping[int, int], most: int | None, budget: int) -> list[list[int]]:
+    """Clients by what memory they need, in chunks of at most ``most`` that need at most ``budget`` bytes together.
+
+    Clients of similar size end up together. One that is too large for the budget comes alone.
+    """
+    found: list[list[int]] = []
+    total = 0
+    for index in sorted(needed, key=needed.__getitem__):
+        total += needed[index]
+        if not found or len(found[-1]) == most or total > budget:
+            found.append([])
+            total = needed[index]
+        found[-1].append(index)
+    return found

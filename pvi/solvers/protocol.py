@@ -53,6 +53,9 @@ class ManySolver(Solver, Protocol):
         Raises :class:`~pvi.stack.NotVectorisable` where these problems cannot be computed together.
         """
 
+    def bytes_a_client(self, problem: LocalProblem) -> int:
+        """Roughly what memory a batched solve takes for this client."""
+
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
         """Whether batched computations are likely to be faster here, what must be prepared for them included."""
 

@@ -12,6 +12,7 @@ from pvi.families import Family
 from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.programs.program import log_likelihood, num_rows
+from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import minibatches, noise, noise_generator, row_generator
 from pvi.solvers.lanes import lanes_of
 from pvi.solvers.many_svi import Options, ascend
@@ -20,6 +21,8 @@ from pvi.solvers.protocol import Solved, SolverInfo
 from pvi.solvers.svi_step import init, loss, step
 from pvi.stack import NotVectorisable
 
+TEMPORARIES = 32
+"""Tensors of the size of q's free parameters that a step holds at once."""
 WORTH = 200
 """Steps of one client after the other that take longer than to capture one of all."""
 
@@ -103,6 +106,14 @@ class SVI:
             if course.over:
                 break
         return family.natural_from_free(origin + scale * average).detach(), report(course, taken)
+
+    def bytes_a_client(self, problem: LocalProblem) -> int:
+        """See :class:`~pvi.solvers.protocol.ManySolver`: q's parameters, draws and what a model makes of the rows."""
+        data = sum(value.numel() for value in tensors_of(problem.batch))
+        size = self.rows_a_step(problem)
+        seen = data if size is None else data * size // problem.batch.num_rows
+        numbers = TEMPORARIES * problem.family.num_free + self.num_particles * (8 * problem.family.size + 8 * seen)
+        return (numbers + data) * problem.batch.dtype.itemsize
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
         """See :class:`~pvi.solvers.protocol.ManySolver`: to capture a step costs about as much as to take a hundred."""
