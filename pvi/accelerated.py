@@ -40,11 +40,11 @@ def accelerated_round(plan: Plan, state: RunState, anderson: Anderson) -> RunSta
     alpha = None if rejected else _weights(state, memory)
     if alpha is not None:
         faster = _apply(plan, state, answers, own, memory, alpha)
-        energy = free_energy(faster.problem, faster.server, faster.clients)
+        energy = free_energy(faster.problem, faster.server, faster.clients, plan.executor.terms)
         if not falls(energy_of(state), energy, ROUNDING):
             after, fraction, mixing = faster, 1.0, tuple(alpha.tolist())
     if not mixing:
-        energy = free_energy(after.problem, after.server, after.clients)
+        energy = free_energy(after.problem, after.server, after.clients, plan.executor.terms)
     moved = (after.server.posterior.natural - state.server.posterior.natural).abs().max().item()
     times = [event.time for event in plan.schedule.events(names, len(state.history))]
     tally = Tally(began, state.damping, fraction=fraction, moved=moved, time=max(times))

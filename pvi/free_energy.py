@@ -9,6 +9,7 @@ from pvi.client import ClientState
 from pvi.families import kl
 from pvi.objectives import client_term
 from pvi.server import ServerState
+from pvi.terms import Terms, terms
 
 
 class FreeEnergy(NamedTuple):
@@ -35,13 +36,14 @@ def falls(before: FreeEnergy, after: FreeEnergy, rounding: float) -> bool:
     return not after.value >= before.value - noise
 
 
-def free_energy(problem: Problem, server: ServerState, clients: Mapping[str, ClientState]) -> FreeEnergy:
+def free_energy(
+    problem: Problem, server: ServerState, clients: Mapping[str, ClientState], by_client: Terms = terms
+) -> FreeEnergy:
     """F(q); the draws are the same in every round, so that the differences between rounds carry little noise."""
     natural = server.posterior.natural
-    estimates = {
-        name: client_term(part, natural, clients[name].conditional, seed=index)
-        for index, (name, part) in enumerate(problem.clients.items())
-    }
+    own = [clients[name].conditional for name in problem.clients]
+    found = by_client(list(problem.clients.values()), natural, own)
+    estimates = dict(zip(problem.clients, found, strict=True))
     variance = sum(estimate.standard_error**2 for estimate in estimates.values())
     divergence = kl(server.prior.family, natural, server.prior.natural).item()
     if problem.prior_problem is not None:

@@ -93,8 +93,17 @@ def expected_log_likelihood(
         found = problem.conjugate
         expected = expected_log_factor(problem.family, natural, found.natural)
         return Estimate((expected + found.constant).item(), 0.0)
-    values = sampled_log_likelihood(problem, problem.program, natural, num_samples=num_samples, seed=seed)
-    return Estimate(values.mean().item(), (values.std() / math.sqrt(num_samples)).item())
+    return average(sampled_log_likelihood(problem, problem.program, natural, num_samples=num_samples, seed=seed))
+
+
+def average(values: Tensor) -> Estimate:
+    """The mean of independent draws ``[n]``."""
+    return Estimate(values.mean().item(), (values.std() / math.sqrt(len(values))).item())
+
+
+def is_exact(problem: LocalProblem) -> bool:
+    """Whether E_q[log p(y_m | θ)] needs no draws."""
+    return isinstance(problem.predictor, LinearPredictor) or problem.conjugate is not None
 
 
 def sampled_log_likelihood(
@@ -113,10 +122,17 @@ def client_term(problem: LocalProblem, natural: Tensor, conditional: Tensor | No
 
     ``natural`` is that of the shared q.
     """
-    local = problem.local(natural, conditional)
-    likelihood = expected_log_likelihood(problem, local, seed=seed)
+    likelihood = expected_log_likelihood(problem, problem.local(natural, conditional), seed=seed)
+    return with_own_latents(problem, natural, conditional, likelihood)
+
+
+def with_own_latents(
+    problem: LocalProblem, natural: Tensor, conditional: Tensor | None, likelihood: Estimate
+) -> Estimate:
+    """E_q[log p(y_m | θ)] with the terms of the client's own latents beside it."""
     if problem.absorbed is None and conditional is None:
         return likelihood
+    local = problem.local(natural, conditional)
     extra = entropy(problem.family, local) - entropy(problem.extension.shared, natural)
     if problem.absorbed is not None:
         extra = extra + expected_log_factor(problem.family, local, problem.absorbed) + problem.absorbed_constant
@@ -152,12 +168,15 @@ def local_free_energy(problem: LocalProblem, natural: Tensor, cavity: Tensor, *,
 __all__ = [
     "Estimate",
     "LocalProblem",
+    "average",
     "client_term",
     "each",
     "expected_log_likelihood",
+    "is_exact",
     "local_free_energy",
     "regulariser",
     "row_expectations",
     "row_moments",
     "sampled_log_likelihood",
+    "with_own_latents",
 ]

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
 from torch import Tensor
 
 from pvi.factors import Factor
 from pvi.history import Round
 from pvi.posterior import Posterior
 from pvi.programs.batch import Batch, as_batch, check_finite
-from pvi.programs.context import running, seeded
-from pvi.programs.predictive import expected_values, pointwise
+from pvi.programs.predictive import expected_values, pointwise, predicted_values
 from pvi.programs.sites import argument_names
 
 
@@ -75,11 +73,7 @@ class Result:
         one value a client: new rows have new values).
         """
         model, batch = self._model(), self._batch(args, kwargs)
-        natural = self.posterior.natural
-        draws = self._draws(num_samples, seed, client)
-        with running(natural.dtype), seeded(seed, natural.device), torch.no_grad():
-            predictive = Predictive(model, draws, return_sites=self.observed)
-            return dict(predictive(*batch.args, **batch.kwargs))
+        return predicted_values(model, self.observed, self._draws(num_samples, seed, client), batch, seed)
 
     def predict_mean(
         self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any

@@ -97,7 +97,7 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                     fraction=min(tally.fraction, info.step_fraction), moved=max(tally.moved, info.max_delta)
                 )
     after = learn(state._replace(server=server, clients=clients, sent=sent))
-    energy = free_energy(after.problem, after.server, after.clients)
+    energy = free_energy(after.problem, after.server, after.clients, plan.executor.terms)
     return after._replace(history=(*state.history, tell(state, after, tally, energy)))
 
 

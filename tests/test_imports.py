@@ -24,6 +24,7 @@ LAYERS = (
     "stack",
     "capture",
     "engine",
+    "terms",
     "solvers",
     "aggregators",
     "schedules",

@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from pvi.algorithms import Algorithm
 from pvi.executors.loop import RESIDENT, Answer, Loop, Task
 from pvi.executors.vectorised import Vectorised
 from pvi.memory import Store
+from pvi.objectives import Estimate, LocalProblem
 from pvi.solvers import ManySolver, Solver
+
+MANY = 20
+"""Clients whose free energies are computed together: fewer take less time than to capture one of all."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +36,9 @@ class Auto:
         """See :class:`~pvi.executors.loop.Executor`."""
         together = isinstance(solver, ManySolver) and solver.pays_together([task.problem for task in tasks])
         return (self.vectorised if together else Loop()).run(tasks, algorithm, solver, damping, store)
+
+    def terms(
+        self, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
+    ) -> list[Estimate]:
+        """See :class:`~pvi.executors.loop.Executor`."""
+        return (self.vectorised if len(problems) >= MANY else Loop()).terms(problems, natural, conditionals)

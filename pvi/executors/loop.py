@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from torch import Tensor
+
 from pvi.algorithms import Algorithm
 from pvi.cavities import Setting
 from pvi.client import ClientInfo, ClientState, Update, step
 from pvi.memory import Resident, Store
-from pvi.objectives import LocalProblem
+from pvi.objectives import Estimate, LocalProblem
 from pvi.posterior import Posterior
 from pvi.solvers import Solver
+from pvi.terms import terms
 
 
 class Task(NamedTuple):
@@ -54,6 +57,11 @@ class Executor(Protocol):
     ) -> list[Answer]:
         """The answers in the order of the tasks; what is large in them lies where ``store`` keeps it."""
 
+    def terms(
+        self, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
+    ) -> list[Estimate]:
+        """Each client's part of the global free energy, see :data:`pvi.terms.Terms`."""
+
 
 class Loop(NamedTuple):
     """One client after the other."""
@@ -69,3 +77,9 @@ class Loop(NamedTuple):
             answer = step(task.state, task.problem, task.posterior, task.setting, algorithm.cavity, solver, damping)
             found.append(kept(store, Answer(*answer)))
         return found
+
+    def terms(
+        self, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
+    ) -> list[Estimate]:
+        """See :class:`Executor`."""
+        return terms(problems, natural, conditionals)

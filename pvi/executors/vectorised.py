@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from pvi.algorithms import Algorithm
 from pvi.capture import Compile
@@ -13,9 +14,11 @@ from pvi.client import Prepared, conclude, prepare
 from pvi.engine import Engine
 from pvi.executors.loop import RESIDENT, Answer, Loop, Task, kept
 from pvi.memory import Store, batch_bytes
+from pvi.objectives import Estimate, LocalProblem
 from pvi.solvers import ManySolver, Solver
 from pvi.solvers.protocol import Solved
 from pvi.stack import NotVectorisable, kind
+from pvi.terms import many_terms, terms
 
 logger = logging.getLogger("pvi")
 
@@ -67,6 +70,16 @@ class Vectorised:
                 chosen = [tasks[index] for index in chunk]
                 found |= dict(zip(chunk, self._answer(chosen, algorithm, solver, damping, store), strict=True))
         return [found[index] for index in range(len(tasks))]
+
+    def terms(
+        self, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
+    ) -> list[Estimate]:
+        """See :class:`~pvi.executors.loop.Executor`."""
+        try:
+            return many_terms(self.engine, problems, natural, conditionals)
+        except NotVectorisable as error:
+            self._say(str(error))
+            return terms(problems, natural, conditionals)
 
     def _answer(
         self, tasks: Sequence[Task], algorithm: Algorithm, solver: ManySolver, damping: float, store: Store
