@@ -1,4 +1,4 @@
-"""Observed sites at many posterior draws: expectations and pointwise log likelihoods."""
+"""Observed sites at many posterior draws: new observations, expectations and pointwise log likelihoods."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,12 +7,30 @@ import torch
 from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from pvi.programs.batch import Batch
 from pvi.programs.context import running, seeded
 from pvi.programs.errors import ProgramError
 from pvi.programs.handlers import Values
 from pvi.quadrature import MAX_ELEMENTS
+
+PREDICTIVE = 0x5DEECE66D
+"""Keeps the stream of predictions apart from that of the posterior draws, whose seed is often the same."""
+LEAST = 2
+"""Draws at once, however much memory one takes."""
+ACCELERATED = 8
+"""Accelerators work on so many times more numbers at once: their runs cost little more than their start."""
+
+
+def predicted_values(
+    model: Callable[..., Any], observed: tuple[str, ...], draws: Mapping[str, Tensor], batch: Batch, seed: int = 0
+) -> dict[str, Tensor]:
+    """One draw of the observed sites at each draw of the latents, {site: ``[draws, rows, ...]``}.
+
+    Latents that have no draws come from their priors.
+    """
+    return _each(model, draws, batch, lambda nodes: {name: nodes[name]["value"] for name in observed}, seed)
 
 
 def expected_values(
@@ -49,7 +67,11 @@ def pointwise(
 
 
 def _each(
-    model: Callable[..., Any], draws: Mapping[str, Tensor], batch: Batch, read: Callable[[Any], dict[str, Tensor]]
+    model: Callable[..., Any],
+    draws: Mapping[str, Tensor],
+    batch: Batch,
+    read: Callable[[Any], dict[str, Tensor]],
+    seed: int = 0,
 ) -> dict[str, Tensor]:
     """What ``read`` finds in the model's trace at every draw, stacked: vectorised where the program can be."""
     first = next(iter(draws.values()))
@@ -58,17 +80,81 @@ def _each(
         with Values(values):
             return read(poutine.trace(model).get_trace(*batch.args, **batch.kwargs).nodes)
 
-    rows = max([value.numel() for value in batch.values() if isinstance(value, Tensor)], default=1)
-    chunk = max(1, MAX_ELEMENTS // rows)
-    with running(first.dtype), torch.no_grad(), seeded(0, first.device):
+    with running(first.dtype), torch.no_grad(), seeded(seed ^ PREDICTIVE, first.device):
         try:
-            return torch.func.vmap(at, chunk_size=chunk, randomness="different")(dict(draws))
+            return _in_chunks(at, draws, batch)
         except ProgramError:
             raise
         except (RuntimeError, ValueError, NotImplementedError):
             # Control flow on values, or an operation without a batching rule; or the model fails on this data.
             found = _one_by_one(at, draws, batch)
     return {name: torch.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _in_chunks(
+    at: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Mapping[str, Tensor], batch: Batch
+) -> dict[str, Tensor]:
+    """``at`` mapped over the draws, so many at once that no tensor has more than ``MAX_ELEMENTS`` elements.
+
+    The first draw runs by itself and shows how much memory one takes. On a CPU more at once would not be faster: its
+    caches are full.
+    """
+    first = next(iter(draws.values()))
+    with _Activations(batch) as seen:
+        begun = at({name: value[0] for name, value in draws.items()})
+    begun = {name: value[None] for name, value in begun.items()}
+    if len(first) == 1:
+        return begun
+    allowed = MAX_ELEMENTS if first.device.type == "cpu" else ACCELERATED * MAX_ELEMENTS
+    chunk = max(LEAST, allowed // max(1, seen.largest))
+    rest = {name: value[1:] for name, value in draws.items()}
+
+    def apart(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        with _InPlace():
+            return at(values)
+
+    found = torch.func.vmap(apart, chunk_size=chunk, randomness="different")(rest)
+    return {name: torch.cat([value, found[name]]) for name, value in begun.items()}
+
+
+class _Activations(TorchFunctionMode):
+    """The most elements that a function gives, views of the data apart: draws share these."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__()
+        self.shared = {value.untyped_storage().data_ptr() for value in batch.values() if isinstance(value, Tensor)}
+        self.largest = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        for part in outputs if isinstance(outputs, tuple | list) else (outputs,):
+            if isinstance(part, Tensor) and not self._is_shared(part):
+                self.largest = max(self.largest, part.numel())
+        return outputs
+
+    def _is_shared(self, part: Tensor) -> bool:
+        try:
+            return part.untyped_storage().data_ptr() in self.shared
+        except (RuntimeError, NotImplementedError):
+            return False  # tensors of a model's own vmap have no storage to show
+
+
+class _InPlace(TorchFunctionMode):
+    """What distributions do in place, in the forms that ``vmap`` knows: each draw fills an empty tensor of its own."""
+
+    EMPTY = frozenset([torch.empty, torch.empty_like, Tensor.new, Tensor.new_empty])
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.clamp_:
+            return args[0].copy_(torch.clamp(*args, **(kwargs or {})))
+        made = func(*args, **(kwargs or {}))
+        if func in self.EMPTY and made.is_floating_point():
+            return torch.rand(made.shape, dtype=made.dtype, device=made.device)
+        return made
 
 
 def _one_by_one(
