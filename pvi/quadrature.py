@@ -1,13 +1,14 @@
 """Expectations of a smooth function under a one-dimensional Gaussian."""
 
 import math
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 MAX_ELEMENTS = 4_000_000
 """Numbers in one evaluation of a program: bounds the memory. Smaller pieces only run the program more often."""
@@ -28,8 +29,7 @@ def gaussian_quadrature(scale: float, width: float, like: Tensor) -> tuple[Tenso
     """
     ratio = scale / width
     if ratio <= 1:
-        # Fitted to the logistic function: its expectations and those of its derivatives are then good to 5e-11.
-        nodes, weights = _gauss_hermite(math.ceil(4 + 12 * ratio + 9 * ratio**2))
+        nodes, weights = _gauss_hermite(hermite_order(ratio))
         return nodes.to(like), weights.to(like)
     distance = math.pi / ratio
     step = 2 * math.pi * distance / (ACCURACY + distance**2 / 2)
@@ -39,14 +39,47 @@ def gaussian_quadrature(scale: float, width: float, like: Tensor) -> tuple[Tenso
     return nodes, torch.softmax(-0.5 * nodes.square(), 0)
 
 
+def hermite_order(ratio: float) -> int:
+    """Gauss-Hermite nodes for scale / width up to 1."""
+    # Fitted to the logistic function: its expectations and those of its derivatives are then good to 5e-11.
+    return math.ceil(4 + 12 * ratio + 9 * ratio**2)
+
+
 @cache
 def _gauss_hermite(number: int) -> tuple[Tensor, Tensor]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(number)
     return torch.as_tensor(nodes), torch.as_tensor(weights / weights.sum())
 
 
+def rules(ratios: Sequence[float], like: Tensor, multiple: int = 1) -> tuple[Tensor, Tensor]:
+    """:func:`gaussian_quadrature` for several scales / widths, each ``[m, nodes]``: shorter rules end in weights of 0.
+
+    The number of nodes is a multiple of ``multiple``.
+    """
+    if max(ratios) <= 1:
+        table, numbers = _gauss_hermite_rules(like.dtype, like.device), [hermite_order(ratio) for ratio in ratios]
+        chosen = torch.tensor(numbers, device=like.device)
+        length = -(-max(numbers) // multiple) * multiple
+        nodes, weights = table[0, chosen, :length], table[1, chosen, :length]
+        return pad(nodes, (0, length - nodes.shape[1])), pad(weights, (0, length - weights.shape[1]))
+    found = [gaussian_quadrature(ratio, 1.0, like) for ratio in ratios]
+    length = -(-max(len(nodes) for nodes, _ in found) // multiple) * multiple
+    padded = [[pad(value, (0, length - len(value))) for value in parts] for parts in zip(*found, strict=True)]
+    return torch.stack(padded[0]), torch.stack(padded[1])
+
+
+@cache
+def _gauss_hermite_rules(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Nodes and weights of every order, ``[2, orders, nodes]``, filled up with zeros."""
+    longest = hermite_order(1.0)
+    table = torch.zeros(2, longest + 1, longest, dtype=torch.float64)
+    for number in range(1, longest + 1):
+        table[0, number, :number], table[1, number, :number] = _gauss_hermite(number)
+    return table.to(device, dtype)
+
+
 class RowExpectations(NamedTuple):
-    """E[log p(y_i | f_i)] and the expectations of its first two derivatives, each ``[n]``, in nats.
+    """E[log p(y_i | f_i)] and the expectations of its first two derivatives, each ``[..., n]``, in nats.
 
     ``second`` is E[(log p)' z] / s and ``stein`` is E[log p (z² - 1)], equal to s² times the second derivative's
     expectation where log p is smooth (Stein's identity).
@@ -58,23 +91,58 @@ class RowExpectations(NamedTuple):
     stein: Tensor
 
 
+Sums = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What :func:`weighted_sums` gives for a likelihood, from locations, scales, nodes and weights."""
+
+
+def weighted_sums(
+    log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, nodes: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ_k w_k (1, z_k² - 1) log p and Σ_k w_k (1, z_k) (log p)' at f = loc + scale z_k, each ``[m, 2, n]``.
+
+    ``loc`` and ``scale`` are ``[m, n]``, ``nodes`` and ``weights`` ``[m, k]``; ``log_prob`` maps f ``[k, m n]`` to as
+    many, row by row: one run of the program and one backward pass serve all nodes.
+    """
+    with torch.enable_grad():
+        f = (loc + scale * nodes.mT[..., None]).flatten(1).detach().requires_grad_()
+        rows = log_prob(f)
+        (slope,) = torch.autograd.grad(rows.sum(), f)
+    even = torch.stack([weights, weights * (nodes.square() - 1)], 1)
+    odd = torch.stack([weights, weights * nodes], 1)
+    by_client = [value.detach().unflatten(1, loc.shape).transpose(0, 1) for value in (rows, slope)]
+    return even @ by_client[0], odd @ by_client[1]
+
+
 def expectations(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, width: float) -> RowExpectations:
     """Expectations for f_i ~ N(loc_i, scale_i²), each ``[n]``; carries no gradient.
 
-    ``log_prob`` maps f ``[k, n]`` to ``[k, n]``, row by row: one run of the program and one backward pass serve all
-    nodes. The second derivative follows by Stein's identity, whose rounding grows as 1 / scale; a scale below
+    ``log_prob`` maps f ``[k, n]`` to ``[k, n]``, row by row.
+    """
+    found = many_expectations(partial(weighted_sums, log_prob), loc[None], scale[None], [width])
+    return RowExpectations(*[value[0] for value in found])
+
+
+def many_expectations(
+    sums: Sums, loc: Tensor, scale: Tensor, widths: Sequence[float], at_once: int | None = None
+) -> RowExpectations:
+    """:func:`expectations` of m clients' rows, ``[m, n]``, each client with the nodes that it needs.
+
+    ``sums`` is called for ``at_once`` nodes a time, for as many as memory allows if that is ``None``.
+
+    The second derivative follows by Stein's identity, whose rounding grows as 1 / scale; a scale below
     width · eps^(3/8), about 1e-6 in float64, counts as that, which moves expectations by 1e-12 of the curvature.
     """
-    scale = scale.clamp(min=width * torch.finfo(scale.dtype).eps ** 0.375)
-    values, slopes = loc.new_zeros(2, len(loc)), loc.new_zeros(2, len(loc))
-    for nodes, weights in _chunks(loc, scale, width):
-        with torch.enable_grad():
-            f = (loc + scale * nodes[:, None]).detach().requires_grad_()
-            rows = log_prob(f)
-            (slope,) = torch.autograd.grad(rows.sum(), f)
-        values += torch.stack([weights, weights * (nodes.square() - 1)]) @ rows.detach()
-        slopes += torch.stack([weights, weights * nodes]) @ slope
-    return RowExpectations(values[0], slopes[0], slopes[1] / scale, values[1])
+    least = torch.finfo(scale.dtype).eps ** 0.375
+    smallest = scale.new_tensor(widths)[:, None] if len(widths) > 1 else widths[0]
+    scale = scale.clamp(min=least * smallest)
+    ratios = [largest / width for largest, width in zip(scale.amax(-1).tolist(), widths, strict=True)]
+    nodes, weights = rules(ratios, loc, at_once or 1)
+    size = at_once or max(1, MAX_ELEMENTS // max(1, loc.numel()))
+    parts = [sums(loc, scale, *part) for part in zip(nodes.split(size, 1), weights.split(size, 1), strict=True)]
+    values, slopes = parts[0]
+    for more, steeper in parts[1:]:
+        values, slopes = values + more, slopes + steeper
+    return RowExpectations(values[:, 0], slopes[:, 0], slopes[:, 1] / scale, values[:, 1])
 
 
 def expected_value(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, width: float) -> Tensor:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pvi.families.rows import combined, predicted
+
 
 @dataclass(frozen=True)
 class DiagonalGaussian:
@@ -156,19 +158,21 @@ class DiagonalGaussian:
         """1/λ, ``[..., size]``."""
         return self._split(natural)[1].reciprocal()
 
-    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
-        """Σ_j A_ij² σ_j², ``[n]``."""
-        return design.square() @ self._split(natural)[1].reciprocal()
+    def predictor_variance(self, natural: Tensor, design: Tensor, squares: Tensor | None = None) -> Tensor:
+        """Σ_j A_ij² σ_j², ``[..., n]``."""
+        return predicted(design.square() if squares is None else squares, self.variance(natural))
 
-    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+    def quadratic(
+        self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor, squares: Tensor | None = None
+    ) -> Tensor:
         """η of exp(g·(x - a) - ½ Σ_ij w_i A_ij² (x_j - a_j)²)."""
-        precision = weights @ design.square()
-        return torch.cat([gradient + precision * at, -0.5 * precision])
+        precision = combined(design.square() if squares is None else squares, weights)
+        return torch.cat([gradient + precision * at, -0.5 * precision], -1)
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """(λ m, -½ λ)."""
         return torch.cat([self._split(natural)[1] * loc, natural[..., self.size :]], -1)
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
-        """diag λ, ``[size, size]``."""
-        return torch.diag(self._split(natural)[1])
+        """diag λ, ``[..., size, size]``."""
+        return torch.diag_embed(self._split(natural)[1])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pvi.families.diagonal_gaussian import DiagonalGaussian
 from pvi.families.protocol import Family
+from pvi.families.rows import curvature
 from pvi.families.triangle import fill, pack, symmetric
 
 
@@ -204,19 +205,22 @@ class FullGaussian:
         """The diagonal of Λ⁻¹, ``[..., size]``."""
         return self.standard(natural)["covariance_matrix"].diagonal(dim1=-2, dim2=-1)
 
-    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
-        """A_i·Σ A_i, ``[n]``."""
+    def predictor_variance(self, natural: Tensor, design: Tensor, squares: Tensor | None = None) -> Tensor:
+        """A_i·Σ A_i, ``[..., n]``."""
         cholesky, _, _ = self._factorise(natural)
-        return torch.linalg.solve_triangular(cholesky, design.mT, upper=False).square().sum(0)
+        return torch.linalg.solve_triangular(cholesky, design.mT, upper=False).square().sum(-2)
 
-    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+    def quadratic(
+        self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor, squares: Tensor | None = None
+    ) -> Tensor:
         """η of exp(g·(x - a) - ½ Σ_i w_i (A_i·(x - a))²)."""
-        precision = design.mT @ (weights[:, None] * design)
-        return self._natural(gradient + precision @ at, precision)
+        precision = curvature(design, weights)
+        return self._natural(gradient + (precision @ at[..., None])[..., 0], precision)
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """(Λ m, Λ)."""
-        return torch.cat([self.precision_matrix(natural) @ loc, natural[..., self.size :]], -1)
+        h = (self.precision_matrix(natural) @ loc[..., None])[..., 0]
+        return torch.cat([h, natural[..., self.size :]], -1)
 
 
 def _inverse(cholesky: Tensor) -> Tensor:

@@ -57,6 +57,9 @@ class Product:
     def _pieces(self, x: Tensor) -> tuple[Tensor, ...]:
         return _split(x, [member.size for member in self.members])
 
+    def _squares(self, squares: Tensor | None) -> Sequence[Tensor | None]:
+        return [None] * len(self.members) if squares is None else self._pieces(squares)
+
     @cached_property
     def _gaussians(self) -> list[GaussianFamily]:
         found = [member for member in self.members if isinstance(member, GaussianFamily)]
@@ -193,25 +196,36 @@ class Product:
         parts = zip(self._gaussians, self._frees(free), self._naturals(cavity), strict=True)
         return _add([member.free_regulariser(part, piece) for member, part, piece in parts])
 
-    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
+    def predictor_variance(self, natural: Tensor, design: Tensor, squares: Tensor | None = None) -> Tensor:
         """Variances of the rows of A x, summed over the members."""
-        parts = zip(self._gaussians, self._naturals(natural), self._pieces(design), strict=True)
-        return torch.stack([member.predictor_variance(part, piece) for member, part, piece in parts]).sum(0)
+        parts = zip(self._gaussians, self._naturals(natural), self._pieces(design), self._squares(squares), strict=True)
+        return _add([member.predictor_variance(part, piece, square) for member, part, piece, square in parts])
 
-    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
+    def quadratic(
+        self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor, squares: Tensor | None = None
+    ) -> Tensor:
         """Each member's own quadratic; curvature between members is dropped, as the family demands."""
-        pieces = zip(self._gaussians, self._pieces(gradient), self._pieces(design), self._pieces(at), strict=True)
-        return torch.cat([member.quadratic(g, piece, weights, a) for member, g, piece, a in pieces])
+        pieces = zip(self._gaussians, *map(self._pieces, (gradient, design, at)), self._squares(squares), strict=True)
+        return _join([member.quadratic(g, piece, weights, a, square) for member, g, piece, a, square in pieces])
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
         """The members relocated, end to end."""
         parts = zip(self._gaussians, self._naturals(natural), self._pieces(loc), strict=True)
-        return torch.cat([member.relocate(part, piece) for member, part, piece in parts])
+        return _join([member.relocate(part, piece) for member, part, piece in parts])
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
-        """Block-diagonal Λ, ``[size, size]``."""
+        """Block-diagonal Λ, ``[..., size, size]``."""
         parts = zip(self._gaussians, self._naturals(natural), strict=True)
-        return torch.block_diag(*[member.precision_matrix(part) for member, part in parts])
+        blocks = [member.precision_matrix(part) for member, part in parts]
+        if len(blocks) == 1:
+            return blocks[0]
+        found = natural.new_zeros((*natural.shape[:-1], self.size, self.size))
+        start = 0
+        for block in blocks:
+            stop = start + block.shape[-1]
+            found[..., start:stop, start:stop] = block
+            start = stop
+        return found
 
 
 def _split(value: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:

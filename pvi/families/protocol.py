@@ -117,17 +117,22 @@ class GaussianFamily(Family, Protocol):
     def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
         """E_q[log cavity] + H[q] in nats, ``[...]``, at free coordinates; the cavity exp(η_cav·T) may be improper."""
 
-    def predictor_variance(self, natural: Tensor, design: Tensor) -> Tensor:
-        """Variances of the rows of A x, ``design [n, size] -> [n]``."""
+    def predictor_variance(self, natural: Tensor, design: Tensor, squares: Tensor | None = None) -> Tensor:
+        """Variances of the rows of A x, ``design [..., n, size] -> [..., n]``; ``squares`` is A² if it is at hand."""
 
-    def quadratic(self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor) -> Tensor:
-        """η of exp(g·(x - a) - ½ Σ w_i (A_i·(x - a))²), its curvature restricted to the family's structure."""
+    def quadratic(
+        self, gradient: Tensor, design: Tensor, weights: Tensor, at: Tensor, squares: Tensor | None = None
+    ) -> Tensor:
+        """η of exp(g·(x - a) - ½ Σ w_i (A_i·(x - a))²), its curvature restricted to the family's structure.
+
+        ``weights [..., n]``; ``squares`` is A² where it is at hand.
+        """
 
     def relocate(self, natural: Tensor, loc: Tensor) -> Tensor:
-        """η with the same precision and the mean ``loc [size]``, for an unbatched factor."""
+        """η with the same precision and the mean ``loc [..., size]``."""
 
     def precision_matrix(self, natural: Tensor) -> Tensor:
-        """Λ as a dense matrix ``[size, size]`` for an unbatched factor, improper ones included."""
+        """Λ as a dense matrix ``[..., size, size]``, improper factors' included."""
 
 
 @runtime_checkable

@@ -188,12 +188,12 @@ class SecondMoment(Wrong):
 class SquaredNothing(Wrong):
     """Predictor variance with |A| in place of A²."""
 
-    def predictor_variance(self, natural, design):
+    def predictor_variance(self, natural, design, squares=None):
         return design.abs() @ self.variance(natural)
 
 
 class QuadraticAtZero(Wrong):
-    def quadratic(self, gradient, design, weights, at):
+    def quadratic(self, gradient, design, weights, at, squares=None):
         return super().quadratic(gradient, design, weights, torch.zeros_like(at))
 
 
