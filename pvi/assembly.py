@@ -87,7 +87,9 @@ class Problem(NamedTuple):
 
 def assemble(setup: Setup, u: Tensor, base: Posterior | None = None) -> Problem:
     """The problem at hyperparameters u ``[k]``; ``base`` keeps the member that the server's factor corrects."""
-    programs = {name: program_at(setup, name, u) for name in setup.batches}
+    # One model object for all clients: they are at the same hyperparameters.
+    model = program_at(setup, next(iter(setup.batches)), u).model
+    programs = {name: program_at(setup, name, u)._replace(model=model) for name in setup.batches}
     first_name = next(iter(programs))
     first = programs[first_name]._replace(coordinates=setup.shared.coordinates)
     found = find_prior(first, setup.shared, setup.batches, setup.like)

@@ -63,7 +63,20 @@ class Captured:
         if self.device.type == "cpu" and not compiler():
             say_once("no C++ compiler is here: steps run captured, not compiled")
             return
-        self.run = torch.compile(self.graph, dynamic=False)
+        compiled = torch.compile(self.graph, dynamic=False)
+
+        def first(*tensors: Tensor) -> Any:
+            """Compiling waits for the first call; where it fails, the graph serves."""
+            try:
+                found = compiled(*tensors)
+            except Exception as error:
+                say_once(f"compiling failed ({type(error).__name__}): steps run captured, not compiled")
+                self.run = self.graph
+                return self.graph(*tensors)
+            self.run = compiled
+            return found
+
+        self.run = first
 
 
 VIEWS = {

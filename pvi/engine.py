@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pvi.capture import Captured, Compile, Function
 from pvi.objectives import LocalProblem
-from pvi.stack import Flat, NotVectorisable, Stack, check_stack, flatten, kind, partition, stack
+from pvi.stack import Flat, NotVectorisable, Stack, check_stack, first_line, flatten, kind, partition, stack
 
 MAX_GRAPHS = 64
 MAX_STACKS = 256
@@ -34,14 +34,16 @@ class Engine:
         self._graphs: OrderedDict[Hashable, tuple[Any, Captured]] = OrderedDict()
         self._stacks: OrderedDict[Hashable, tuple[Any, Stack | Flat]] = OrderedDict()
 
-    def groups(self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> list[Group]:
+    def groups(self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor], *, pad: bool = True) -> list[Group]:
         """The problems in stacks, tried out at draws from each client's proper ``naturals``.
 
         Raises :class:`~pvi.stack.NotVectorisable` where not even clients with equally many rows can be stacked.
         """
         try:
-            return [self._group(members, problems, naturals) for members in partition(problems)]
+            return [self._group(members, problems, naturals) for members in partition(problems, pad=pad)]
         except NotVectorisable:
+            if not pad:
+                raise
             return [self._group(members, problems, naturals) for members in partition(problems, pad=False)]
 
     def _group(self, members: list[int], problems: Sequence[LocalProblem], naturals: Sequence[Tensor]) -> Group:
@@ -107,13 +109,23 @@ class Engine:
     ) -> Captured:
         """The graph of ``function()`` under a key, captured at the first call.
 
-        Whatever the key's ids stand for belongs in ``keep``.
+        Whatever the key's ids stand for belongs in ``keep``. Raises :class:`~pvi.stack.NotVectorisable` where the
+        function cannot be captured.
         """
         shapes = tuple((tuple(value.shape), value.dtype, value.device) for value in example)
         whole = (key, shapes)
         if whole not in self._graphs:
-            self._graphs[whole] = keep, Captured(function(), tuple(example), self.compile)
+            self._graphs[whole] = keep, self._capture(function(), tuple(example))
             if len(self._graphs) > MAX_GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(whole)
         return self._graphs[whole][1]
+
+    def _capture(self, function: Function, example: tuple[Tensor, ...]) -> Captured:
+        try:
+            return Captured(function, example, self.compile)
+        except torch.linalg.LinAlgError:
+            raise
+        except Exception as error:
+            # Programs may do what has no place in a graph: turn a tensor into a number, for one.
+            raise NotVectorisable(f"its model cannot be captured as a graph: {first_line(error)}") from error

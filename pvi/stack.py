@@ -5,18 +5,22 @@ changes them (a model that counts its rows, say), only clients with equally many
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pvi.buckets import buckets
+from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem
+from pvi.programs.local_reparameterisation import Layers, log_likelihood_local
 from pvi.programs.program import log_likelihood
-from pvi.programs.weighted import refill, signature, tensors_of, weighted_log_likelihood
+from pvi.programs.weighted import constants_of, refill, signature, tensors_of, weighted_log_likelihood
 
 CHECKED = 5
-"""Clients of a stack whose likelihoods are compared with their own."""
+"""Clients of a stack, at least, whose likelihoods are compared with their own."""
+POWERS = (1.0, 1e2, 1e4)
+"""Of q, to draw from: the likelihood may overflow at wide draws, which tells nothing."""
 
 
 class NotVectorisable(Exception):
@@ -37,17 +41,25 @@ class Stack(NamedTuple):
 
 
 def kind(problem: LocalProblem) -> Hashable:
-    """What problems must share to be stacked."""
+    """What problems must share to be stacked; see :func:`keep` for what must outlive it."""
     sites = problem.program.sites
     every = (*sites.shared, *sites.private, *sites.observed, *sites.enumerated)
     return (
+        # A model at other hyperparameters is another object.
+        id(problem.program.model),
         problem.extension,
         problem.alpha,
         problem.absorbed is None,
         problem.program.counted,
         tuple((site.name, site.ownership, site.distribution, site.by_row) for site in every),
+        tuple(repr(site.support) for site in sites.private),
         signature(problem.batch),
     )
+
+
+def keep(problem: LocalProblem) -> tuple[Any, ...]:
+    """What :func:`kind` tells apart by ids, to be held as long as these are compared."""
+    return problem.program.model, constants_of(problem.batch)
 
 
 def has_fixed_rows(problem: LocalProblem) -> bool:
@@ -81,8 +93,10 @@ def stack(problems: Sequence[LocalProblem]) -> Stack:
         return torch.cat([value, value[:1].expand(longest - len(value), *value.shape[1:])])
 
     columns = zip(*[tensors_of(problem.batch) for problem in problems], strict=True)
+    # A graph is captured for one layout in memory: views in it may fail on another.
     tensors = tuple(
-        column[0][None] if len(column) == 1 else torch.stack([padded(value) for value in column]) for column in columns
+        (column[0][None] if len(column) == 1 else torch.stack([padded(value) for value in column])).contiguous()
+        for column in columns
     )
     weights = None
     if min(rows) < longest:
@@ -92,22 +106,39 @@ def stack(problems: Sequence[LocalProblem]) -> Stack:
     return Stack(largest, tensors, weights, rows)
 
 
+class Local(NamedTuple):
+    """For layers that are drawn row by row: which, and q's mean and standard deviations ``[size]``."""
+
+    layers: Layers
+    loc: Tensor
+    sd: Tensor
+
+
 def likelihood(
     problem: LocalProblem,
     tensors: Sequence[Tensor],
     weights: Tensor | None = None,
     scale: Tensor | float = 1.0,
     rows: Tensor | None = None,
+    local: Local | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """x ``[size]`` -> log p(y_m | x) in nats at a client's data, given as tensors; safe under ``vmap`` over clients.
 
     ``weights`` and ``scale`` as in :func:`~pvi.programs.weighted.weighted_log_likelihood`; ``rows [b]`` are those
-    that a plate which subsamples is handed.
+    that a plate which subsamples is handed. With ``local`` the argument is x with the rows' own noise behind it.
     """
-    batch = refill(problem.batch, tensors)
-    if problem.program.sites.subsampling is not None:
-        return lambda x: log_likelihood(problem.program, x, batch, rows)
-    return lambda x: weighted_log_likelihood(problem.program, x, batch, weights, scale)
+    program, batch = problem.program, refill(problem.batch, tensors)
+    if program.sites.subsampling is not None:
+        return lambda x: log_likelihood(program, x, batch, rows)
+    if local is None:
+        return lambda x: weighted_log_likelihood(program, x, batch, weights, scale)
+    size, (layers, loc, sd) = problem.family.size, local
+
+    def by_row(joined: Tensor) -> Tensor:
+        noise = joined[size:].reshape(-1, layers.num_noise)
+        return log_likelihood_local(program, layers, joined[:size], loc, sd, noise, batch, weights, scale)
+
+    return by_row
 
 
 class Flat(NamedTuple):
@@ -135,7 +166,7 @@ def flatten(problems: Sequence[LocalProblem]) -> Flat:
     """The rows of problems of one kind, end to end."""
     rows = tuple(problem.batch.num_rows for problem in problems)
     columns = zip(*[tensors_of(problem.batch) for problem in problems], strict=True)
-    tensors = tuple(torch.cat(column) if column[0].ndim else torch.stack(column) for column in columns)
+    tensors = tuple((torch.cat(column) if column[0].ndim else torch.stack(column)).contiguous() for column in columns)
     starts = torch.tensor([0, *rows[:-1]], device=tensors[0].device).cumsum(0)
     return Flat(problems[0], tensors, starts, rows)
 
@@ -146,7 +177,32 @@ def check_stack(stacked: Stack, problems: Sequence[LocalProblem], naturals: Tens
     ``naturals [M, num_natural]`` are proper members of the family.
     """
     family, generator = stacked.problem.family, torch.Generator(device=naturals.device).manual_seed(0)
-    x = family.sample(naturals, (), generator)
+    chosen = _checked(stacked.rows)
+    for power in POWERS if is_gaussian(family) else POWERS[:1]:
+        x = family.sample(power * naturals, (), generator)
+        found = _together(stacked, x)
+        with torch.no_grad():
+            own = {k: log_likelihood(problems[k].program, x[k], problems[k].batch) for k in chosen}
+        if all(bool(torch.isfinite(value)) for value in own.values()):
+            break
+    for index, alone in own.items():
+        tolerance = 1e4 * torch.finfo(alone.dtype).eps * max(1.0, alone.abs().item())
+        if not bool((alone - found[index]).abs() <= tolerance) and bool(torch.isfinite(alone)):
+            raise NotVectorisable(
+                f"the likelihood of client {problems[index].client!r} is {alone.item():.6g} nats alone and "
+                f"{found[index].item():.6g} beside others: the model counts its rows or looks across them"
+            )
+
+
+def _checked(rows: Sequence[int]) -> list[int]:
+    """One client of every size, since what a model does with its size is its own affair, and ``CHECKED`` at least."""
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    spread = [order[round(k * (len(order) - 1) / (CHECKED - 1))] for k in range(CHECKED)]
+    return sorted({*spread, *{rows[index]: index for index in order}.values()})
+
+
+def _together(stacked: Stack, x: Tensor) -> Tensor:
+    """The clients' log likelihoods ``[M]`` at ``x [M, size]``."""
 
     def at(x: Tensor, tensors: tuple[Tensor, ...], weights: Tensor | None) -> Tensor:
         return likelihood(stacked.problem, tensors, weights)(x)
@@ -154,21 +210,10 @@ def check_stack(stacked: Stack, problems: Sequence[LocalProblem], naturals: Tens
     dims = (0, 0, None if stacked.weights is None else 0)
     try:
         with torch.no_grad():
-            found = torch.func.vmap(at, in_dims=dims)(x, stacked.tensors, stacked.weights)
+            return torch.func.vmap(at, in_dims=dims)(x, stacked.tensors, stacked.weights)
     except Exception as error:
         # Programs may raise whatever they like under a transform.
         raise NotVectorisable(f"its model cannot run for several clients at once: {first_line(error)}") from error
-    order = sorted(range(len(problems)), key=stacked.rows.__getitem__)
-    chosen = {order[round(k * (len(order) - 1) / (CHECKED - 1))] for k in range(CHECKED)}
-    for index in chosen:
-        with torch.no_grad():
-            own = log_likelihood(problems[index].program, x[index], problems[index].batch)
-        tolerance = 1e4 * torch.finfo(own.dtype).eps * max(1.0, own.abs().item())
-        if not bool((own - found[index]).abs() <= tolerance) and bool(torch.isfinite(own)):
-            raise NotVectorisable(
-                f"the likelihood of client {problems[index].client!r} is {own.item():.6g} nats alone and "
-                f"{found[index].item():.6g} beside others: the model counts its rows or looks across them"
-            )
 
 
 def first_line(error: Exception) -> str:

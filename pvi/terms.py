@@ -9,7 +9,7 @@ from pvi.capture import Function
 from pvi.engine import Engine, Group
 from pvi.objectives import NUM_SAMPLES, Estimate, LocalProblem, average, client_term, is_exact, with_own_latents
 from pvi.programs.weighted import tensors_of
-from pvi.stack import kind, likelihood
+from pvi.stack import keep, kind, likelihood
 
 MAX_NUMBERS = 2**26
 """Numbers in one batched evaluation."""
@@ -93,7 +93,6 @@ def _evaluate(engine: Engine, group: Group, draws: Tensor) -> Tensor:
         return lanes
 
     values = (draws, *(() if weights is None else (weights,)), *group.stack.tensors)
-    model = problem.program.model
-    key = ("terms", id(model), kind(problem), weights is not None)
+    key = ("terms", kind(problem), weights is not None)
     with torch.no_grad():
-        return engine.captured(key, model, function, values)(*values)[0]
+        return engine.captured(key, keep(problem), function, values)(*values)[0]

@@ -82,7 +82,7 @@ def find_predictor(program: Program, batch: Batch, like: Tensor) -> LinearPredic
 
 
 def _probe(program: Program, batch: Batch, offset: Tensor, size: int) -> Tensor:
-    """A ``[n, size]``: what each unit vector adds to the predictor."""
+    """A ``[n, size]``: what each unit vector adds to the predictor. Its columns lie end to end in memory."""
     units = torch.eye(size, dtype=offset.dtype, device=offset.device)
     chunk = max(1, MAX_ELEMENTS // max(1, len(offset)))
     try:
@@ -90,7 +90,7 @@ def _probe(program: Program, batch: Batch, offset: Tensor, size: int) -> Tensor:
     except RuntimeError:
         # Control flow on values, or an operation without a batching rule.
         found = torch.stack([predictor_at(program, batch, x) for x in units])
-    return (found - offset).mT.contiguous()
+    return (found - offset).contiguous().mT
 
 
 def _verify(

@@ -65,12 +65,24 @@ def refill(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
     return Batch(args, {key: part(value) for key, value in batch.kwargs.items()})
 
 
+def constants_of(batch: Batch) -> tuple[Any, ...]:
+    """The arguments that are no tensors."""
+    return tuple(value for value in batch.values() if not isinstance(value, Tensor))
+
+
 def signature(batch: Batch) -> Hashable:
-    """What two clients' data must share to be stacked: everything but the values and the number of rows."""
+    """What two clients' data must share to be stacked: everything but the values and the number of rows.
+
+    Arguments that have no hash are told apart by their ids, which are theirs only as long as they are kept.
+    """
 
     def part(value: Any) -> Hashable:
         if isinstance(value, Tensor):
             return value.ndim > 0, tuple(value.shape[1:]), value.dtype, value.device
-        return value if isinstance(value, Hashable) else id(value)
+        try:
+            hash(value)
+        except TypeError:
+            return type(value), id(value)
+        return type(value), value
 
     return tuple(part(value) for value in batch.args), tuple((key, part(value)) for key, value in batch.kwargs.items())

@@ -30,9 +30,9 @@ class Lanes(NamedTuple):
         return self.data.problem
 
     @property
-    def subsamples(self) -> bool:
-        """Whether the program draws its own rows, through a plate."""
-        return self.problem.program.sites.subsampling is not None
+    def rows_a_step(self) -> int:
+        """Rows of each client in a step, padding included."""
+        return max(self.data.rows) if self.batch_size is None else self.batch_size
 
 
 class Inputs(NamedTuple):
@@ -63,16 +63,24 @@ def unpack(like: Inputs, values: Sequence[Tensor]) -> Inputs:
 
 
 def lanes_of(
-    problems: Sequence[LocalProblem], starts: Sequence[Tensor], sizes: Sequence[int | None], engine: Engine
+    problems: Sequence[LocalProblem],
+    starts: Sequence[Tensor],
+    sizes: Sequence[int | None],
+    engine: Engine,
+    *,
+    pad: bool = True,
 ) -> list[Lanes]:
-    """The problems by what can be solved together; ``sizes`` are their mini-batches, ``None`` for all rows."""
+    """The problems by what can be solved together; ``sizes`` are their mini-batches, ``None`` for all rows.
+
+    Without ``pad`` all clients that are solved together take equally many rows a step.
+    """
     found: list[Lanes] = []
     for size in sorted(set(sizes), key=lambda size: size or 0):
         positions = [index for index, other in enumerate(sizes) if other == size]
         chosen, naturals = [problems[index] for index in positions], [starts[index] for index in positions]
         data: list[tuple[list[int], Stack | Flat]] = []
         if size is None or problems[positions[0]].program.sites.subsampling is not None:
-            data.extend(engine.groups(chosen, naturals))
+            data.extend(engine.groups(chosen, naturals, pad=pad))
         else:
             data.extend(engine.flats(chosen, naturals, size))
         found.extend(

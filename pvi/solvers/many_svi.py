@@ -14,21 +14,23 @@ from pvi.capture import Captured
 from pvi.engine import Engine
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem
+from pvi.programs.local_reparameterisation import Layers
 from pvi.solvers.draws import NoiseLanes
 from pvi.solvers.lanes import Inputs, Lanes, Rows, pack, unpack
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved
-from pvi.solvers.svi_step import SVIState, loss, step
-from pvi.stack import gather, kind, likelihood
+from pvi.solvers.svi_step import SVIState, draws, local_at, loss, noise_size, step
+from pvi.stack import gather, keep, kind, likelihood
 
 
 class Options(NamedTuple):
-    """What of the solver's options matters here; ``most`` steps for each client."""
+    """What of the solver's options matters here; ``most`` steps for each client; ``layers`` that are drawn by row."""
 
     learning_rate: float
     num_particles: int
     window: int
     most: list[int]
+    layers: Layers | None
 
 
 class ManyState(NamedTuple):
@@ -57,7 +59,7 @@ def init(origin: Tensor, alpha: float) -> ManyState:
     return ManyState(zero, zero, zero, zero[:, 0], zero, zero if alpha else zero[:, :0])
 
 
-def many_step(problem: LocalProblem, given: Inputs) -> Callable[..., tuple[Tensor, ...]]:
+def many_step(problem: LocalProblem, given: Inputs, layers: Layers | None) -> Callable[..., tuple[Tensor, ...]]:
     """One step of all clients, (state, fixed, noise, *data) -> (state, F_m, rise), for data of the kind ``given``."""
     family = problem.family
     assert is_gaussian(family)
@@ -67,8 +69,9 @@ def many_step(problem: LocalProblem, given: Inputs) -> Callable[..., tuple[Tenso
 
         def negative(offset: Tensor) -> Tensor:
             free = fixed.origin + fixed.scale * offset
-            probability = likelihood(problem, data.tensors, data.weights, data.scale, data.rows)
-            return loss(problem, fixed.cavity, free, family.draw(free, noise), probability)
+            local = local_at(problem, layers, free)
+            probability = likelihood(problem, data.tensors, data.weights, data.scale, data.rows, local)
+            return loss(problem, fixed.cavity, free, draws(family, free, noise), probability)
 
         new, info = step(SVIState(*state[:4]), negative, fixed.rate)
         rise, moved = info.free_energy, state.moved
@@ -93,7 +96,7 @@ def ascend(
     problem, family, number = lanes.problem, lanes.problem.family, len(seeds)
     fixed = Fixed(starts[:, 0], family.free(starts), family.free_scale(starts), cavities)
     state, courses = init(fixed.origin, problem.alpha), [Course(options.learning_rate)] * number
-    noise = NoiseLanes(seeds, options.num_particles, family.size, starts)
+    noise = NoiseLanes(seeds, options.num_particles, noise_size(problem, options.layers, lanes.rows_a_step), starts)
     rows = Rows(lanes, seeds, starts)
     here, taken, solved = list(range(number)), 0, dict[int, Solved]()
     values, rises = list[Tensor](), list[Tensor]()
@@ -115,7 +118,7 @@ def ascend(
             taken += 1
             numbers, given = noise.next(), rows.next()
             arguments = (*state, *fixed, numbers, *pack(given))
-            graph = graph or _graph(problem, options.num_particles, given, arguments, engine)
+            graph = graph or _graph(problem, options, given, arguments, engine)
             *parts, value, rise = graph(*arguments)
             state = ManyState(*parts)
             values.append(value)
@@ -144,9 +147,8 @@ def _lanes(here: Sequence[int], running: Sequence[int]) -> int:
 
 
 def _graph(
-    problem: LocalProblem, num_particles: int, given: Inputs, arguments: tuple[Tensor, ...], engine: Engine
+    problem: LocalProblem, options: Options, given: Inputs, arguments: tuple[Tensor, ...], engine: Engine
 ) -> Captured:
     present = tuple(part is not None for part in (given.weights, given.rows, given.places))
-    model = problem.program.model
-    key = ("svi", id(model), kind(problem), num_particles, present)
-    return engine.captured(key, model, lambda: many_step(problem, given), arguments)
+    key = ("svi", kind(problem), options.num_particles, options.layers is not None, present)
+    return engine.captured(key, keep(problem), lambda: many_step(problem, given, options.layers), arguments)

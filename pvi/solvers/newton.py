@@ -1,4 +1,4 @@
-"""Deterministic local solves of generalised linear models: exact expectations, Newton steps.
+"""Deterministic local solves of generalised linear models: exact expectations, Newton steps, all clients at once.
 
 For a linear predictor f = A x + c the expectations under a Gaussian q are one-dimensional. The mean takes a Newton
 step with the *full* Hessian Aᵀ W A + Λ_cav (W = -E[∂²log p/∂f²]), also under mean field: the diagonal one is a Jacobi
@@ -6,179 +6,224 @@ iteration that diverges on correlated columns. The precision goes to its fixed p
 the family). Both are damped together until the local free energy does not fall.
 
 The precision's fixed point alone converges slowly where a client's rows barely determine it. Anderson acceleration of
-the whole step (Walker and Ni, 2011) mends that; it too is kept only where the free energy does not fall.
+the whole step mends that; it too is kept only where the free energy does not fall.
+
+Every client takes its own steps, whoever else is in the batch.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pvi.families import largest_step
-from pvi.objectives import LocalProblem, regulariser, row_expectations
-from pvi.programs.linear_predictor import LinearPredictor
+from pvi.objectives import regulariser
 from pvi.quadrature import RowExpectations
-from pvi.solvers.expected import narrowed
-from pvi.solvers.protocol import SolverInfo, check_variational
+from pvi.solvers.blocks import Block, Clients, hessians, is_dense, row_expectations, slopes, targets
+from pvi.solvers.mixing import Past, mix, nothing, remember
 
 MAX_HALVINGS = 20
 MAX_GROWTH = 100.0
 """How much a precision may grow in one step."""
 STALE = 0.01
 """Change of the weights up to which a Hessian is used again: it slows the mean's convergence to this rate at worst."""
-MEMORY = 6
-"""Steps that Anderson acceleration mixes."""
-
-
-class Past(NamedTuple):
-    """Where an undamped step led, and how far it went (in standard deviations), both in free coordinates."""
-
-    target: Tensor
-    residual: Tensor
 
 
 class Curvature(NamedTuple):
-    """Aᵀ W A and the weights W that it was computed with."""
+    """Aᵀ W A ``[M, size, size]`` and the weights W that it was computed with, ``[m, n]`` by block."""
 
-    weights: Tensor
+    weights: tuple[Tensor, ...]
     matrix: Tensor
 
 
 class NewtonState(NamedTuple):
-    """q's natural parameters, the row expectations under q, F_m(q) in nats, the last steps and the last Hessian."""
+    """q's natural parameters ``[M, num_natural]``, the row expectations under q by block, F_m(q) ``[M]`` in nats, the
+    last steps and the last Hessian."""
 
     natural: Tensor
-    rows: RowExpectations
+    rows: tuple[RowExpectations, ...]
     free_energy: Tensor
-    past: tuple[Past, ...] = ()
+    past: Past
     curvature: Curvature | None = None
 
 
 class NewtonInfo(NamedTuple):
-    """How far the step aimed: Newton decrement of the mean, largest relative change of a variance; step taken."""
+    """How far the step aimed: Newton decrement of the mean, largest relative change of a variance; step taken; ``[M]``."""
 
     decrement: Tensor
     spread: Tensor
-    step: float
+    step: Tensor
 
 
-class NotExactError(ValueError):
-    """The exact solver was asked to solve a model that is not generalised linear."""
+def init(clients: Clients, natural: Tensor) -> NewtonState:
+    """The state at proper q, ``[M, num_natural]``."""
+    rows = tuple(row_expectations(block, clients.family, part) for block, part in _by_block(clients, natural))
+    return NewtonState(natural, rows, _free_energy(clients, natural, rows), nothing(clients.family, natural))
 
 
-def init(problem: LocalProblem, cavity: Tensor, natural: Tensor) -> NewtonState:
-    """The state at a proper q; raises :class:`NotExactError` where the model has no linear predictor."""
-    if not isinstance(problem.predictor, LinearPredictor):
-        raise NotExactError(
-            f"client {problem.client!r}: Newton needs a generalised linear model, but {problem.predictor.reason}; "
-            "use pvi.solvers.SVI or pvi.solvers.PyroSVI"
-        )
-    rows = row_expectations(problem.predictor, problem.family, natural)
-    return NewtonState(natural, rows, rows.value.sum() + regulariser(problem.family, natural, cavity))
+def step(state: NewtonState, clients: Clients, running: Tensor) -> tuple[NewtonState, NewtonInfo]:
+    """One damped Newton step of the clients that are ``running [M]``.
 
-
-def step(state: NewtonState, problem: LocalProblem, cavity: Tensor) -> tuple[NewtonState, NewtonInfo]:
-    """One damped Newton step; the state is returned unchanged (step 0) where nothing raises F_m."""
-    family, predictor = problem.family, problem.predictor
-    assert isinstance(predictor, LinearPredictor)
-    design, weights = predictor.design, -state.rows.second
-    loc = family.location(state.natural)
-    pull = torch.func.grad(lambda x: (cavity * family.statistics(x)).sum())(loc)
-    gradient = design.mT @ state.rows.first + pull
-    curvature = _curvature(state.curvature, design, weights)
-    direction = _ascent(curvature.matrix + family.precision_matrix(cavity), gradient)
-    target = cavity + family.quadratic(torch.zeros_like(loc), design, weights, torch.zeros_like(loc))
-    change = target - state.natural
-    variance = family.variance(state.natural)
+    A client's state is returned unchanged (step 0) where nothing raises F_m.
+    """
+    family, natural = clients.family, state.natural
+    weights = [-rows.second for rows in state.rows]
+    loc = family.location(natural)
+    parts = [targets(block, family, one) for block, one in zip(clients.blocks, weights, strict=True)]
+    curved = torch.cat(parts)
+    curvature = _curvature(state.curvature, clients, weights, curved, running)
+    gradient = torch.cat([slopes(block, rows.first) for block, rows in zip(clients.blocks, state.rows, strict=True)])
+    gradient = gradient + clients.slope - (clients.precision @ loc[..., None])[..., 0]
+    direction = _ascent(curvature.matrix + clients.precision, gradient)
+    target = clients.cavity + curved
+    change = target - natural
     # A precision far from its fixed point aims at anything: E[exp f] under a wide q asks for 1e50.
-    growth = float(family.boundary((MAX_GROWTH - 1) * state.natural, -change))
-    reachable = min(float(largest_step(family, state.natural, change)), growth)
-    spread = (family.variance(state.natural + reachable * change) / variance - 1).abs().max()
-    info = NewtonInfo((gradient * direction).sum().clamp(min=0).sqrt(), spread, 0.0)
-    # Rounding in F_m, a sum over rows, must not stop a step that is right.
-    slack = 64 * torch.finfo(loc.dtype).eps * state.rows.value.abs().sum()
+    growth = family.boundary((MAX_GROWTH - 1) * natural, -change)
+    reachable = torch.minimum(largest_step(family, natural, change), growth)
+    moved = family.variance(natural + reachable[:, None] * change)
+    spread = (moved / family.variance(natural) - 1).abs().amax(-1)
     plain = family.relocate(target, loc + direction)
-    past = _remember(state, problem, plain) if reachable == 1 and bool(family.is_proper(plain)) else ()
-    if len(past) > 1:
-        new = init(problem, cavity, family.natural_from_free(_mix(past)))
-        if new.free_energy >= state.free_energy - slack:
-            return new._replace(past=past, curvature=curvature), info._replace(step=1.0)
-    fraction = reachable
-    for _ in range(MAX_HALVINGS):
-        natural = family.relocate(state.natural + fraction * change, loc + fraction * direction)
-        if bool(family.is_proper(natural)):
-            new = init(problem, cavity, natural)
-            if new.free_energy >= state.free_energy - slack:
-                kept = past if fraction == 1 else ()
-                return new._replace(past=kept, curvature=curvature), info._replace(step=fraction)
-        fraction = fraction / 2
-    return state, info
+    past = remember(state.past, family, natural, plain, (reachable == 1) & family.is_proper(plain))
+    new, taken = _climb(state, clients, running, past, loc, change, direction, reachable)
+    info = NewtonInfo((gradient * direction).sum(-1).clamp(min=0).sqrt(), spread, taken)
+    return new._replace(curvature=curvature), info
 
 
-def _curvature(last: Curvature | None, design: Tensor, weights: Tensor) -> Curvature:
+def _climb(
+    state: NewtonState,
+    clients: Clients,
+    running: Tensor,
+    past: Past,
+    loc: Tensor,
+    change: Tensor,
+    direction: Tensor,
+    fraction: Tensor,
+) -> tuple[NewtonState, Tensor]:
+    """The mixture of the past steps where F_m does not fall there, else the longest of the halved steps; its length."""
+    family, natural = clients.family, state.natural
+    # Rounding in F_m, a sum over rows, must not stop a step that is right.
+    slack = 64 * torch.finfo(loc.dtype).eps * torch.cat([rows.value.abs().sum(-1) for rows in state.rows])
+    mixing = past.length > 1
+    mixed = family.natural_from_free(mix(past)) if bool((mixing & running).any()) else natural
+    left = MAX_HALVINGS + mixing.long()
+    pending, taken, kept = running, torch.zeros_like(fraction), torch.zeros_like(past.length)
+    new = state
+    while True:
+        tried = family.relocate(natural + fraction[:, None] * change, loc + fraction[:, None] * direction)
+        tried = torch.where(mixing[:, None], mixed, tried)
+        possible = pending & family.is_proper(tried)
+        tried = torch.where(possible[:, None], tried, natural)
+        rows = _rows(clients, tried, state.rows, possible)
+        energy = _free_energy(clients, tried, rows)
+        accepted = possible & (energy >= state.free_energy - slack)
+        chosen = torch.where(mixing, 1.0, fraction)
+        taken = torch.where(accepted, chosen, taken)
+        kept = torch.where(accepted & (chosen == 1), past.length, kept)
+        new = new._replace(
+            natural=torch.where(accepted[:, None], tried, new.natural),
+            free_energy=torch.where(accepted, energy, new.free_energy),
+            rows=_merged(clients, new.rows, rows, accepted, running),
+        )
+        left = left - 1
+        pending = pending & ~accepted & (left > 0)
+        if not bool(pending.any()):
+            return new._replace(past=past._replace(length=kept)), taken
+        fraction = torch.where(mixing, fraction, fraction / 2)
+        mixing = torch.zeros_like(mixing)
+
+
+def _by_block(clients: Clients, value: Tensor) -> list[tuple[Block, Tensor]]:
+    sizes = [block.num_clients for block in clients.blocks]
+    return list(zip(clients.blocks, value.split(sizes), strict=True))
+
+
+def _free_energy(clients: Clients, natural: Tensor, rows: Sequence[RowExpectations]) -> Tensor:
+    return torch.cat([block.value.sum(-1) for block in rows]) + regulariser(clients.family, natural, clients.cavity)
+
+
+def _rows(
+    clients: Clients, natural: Tensor, last: Sequence[RowExpectations], needed: Tensor
+) -> tuple[RowExpectations, ...]:
+    """Row expectations of the blocks in which a client needs them, the ``last`` ones in others."""
+    wanted = [any(flags) for flags in _flags(clients, needed)]
+    parts = zip(_by_block(clients, natural), last, wanted, strict=True)
+    return tuple(
+        row_expectations(block, clients.family, part) if want else old for (block, part), old, want in parts
+    )
+
+
+def _merged(
+    clients: Clients,
+    old: Sequence[RowExpectations],
+    new: Sequence[RowExpectations],
+    accepted: Tensor,
+    running: Tensor,
+) -> tuple[RowExpectations, ...]:
+    """The new expectations of clients that accepted them; those of clients that are done make no difference."""
+    found = []
+    flags = zip(_flags(clients, accepted), _flags(clients, ~accepted & running), strict=True)
+    for before, after, (_, chosen), (some, others) in zip(
+        old, new, _by_block(clients, accepted), flags, strict=True
+    ):
+        if not any(others):
+            found.append(after)
+        elif not any(some):
+            found.append(before)
+        else:
+            pairs = zip(after, before, strict=True)
+            found.append(RowExpectations(*[torch.where(chosen[:, None], *pair) for pair in pairs]))
+    return tuple(found)
+
+
+def _flags(clients: Clients, value: Tensor) -> list[list[bool]]:
+    flags = iter(value.tolist())
+    return [[next(flags) for _ in range(block.num_clients)] for block in clients.blocks]
+
+
+def _curvature(
+    last: Curvature | None, clients: Clients, weights: Sequence[Tensor], curved: Tensor, running: Tensor
+) -> Curvature:
     """Aᵀ W A, or the last one while W has hardly moved: n d² products are most of a step's work."""
-    if last is not None and (weights - last.weights).abs().sum() <= STALE * weights.abs().sum():
+    if is_dense(clients.family):
+        return Curvature(tuple(weights), clients.family.precision_matrix(curved))
+    if last is None:
+        pairs = zip(clients.blocks, weights, strict=True)
+        fresh = [hessians(block, one, range(block.num_clients)) for block, one in pairs]
+        return Curvature(tuple(weights), torch.cat(fresh))
+    both = list(zip(weights, last.weights, strict=True))
+    stale = torch.cat([(new - old).abs().sum(-1) > STALE * new.abs().sum(-1) for new, old in both]) & running
+    if not bool(stale.any()):
         return last
-    return Curvature(weights, design.mT @ (weights[:, None] * design))
-
-
-def _remember(state: NewtonState, problem: LocalProblem, target: Tensor) -> tuple[Past, ...]:
-    family = problem.family
-    free = family.free(target)
-    residual = (free - family.free(state.natural)) / family.free_scale(state.natural)
-    return (*state.past[1 - MEMORY :], Past(free, residual))
-
-
-def _mix(past: tuple[Past, ...]) -> Tensor:
-    """Σ α_k target_k with Σ α_k = 1 and the shortest Σ α_k residual_k."""
-    last = past[-1]
-    differences = torch.stack([last.residual - one.residual for one in past[:-1]], 1)
-    weights = torch.linalg.lstsq(differences, last.residual[:, None], driver="gelsd").solution[:, 0]
-    moves = torch.stack([last.target - one.target for one in past[:-1]], 1)
-    return last.target - moves @ weights
+    kept, matrices = [], list[Tensor]()
+    for (block, matrix), (new, old), flags in zip(
+        _by_block(clients, last.matrix), both, _flags(clients, stale), strict=True
+    ):
+        chosen = [index for index, flag in enumerate(flags) if flag]
+        if len(chosen) == len(flags):
+            kept.append(new)
+            matrices.append(hessians(block, new, chosen))
+        elif chosen:
+            kept.append(torch.where(stale.new_tensor(flags)[:, None], new, old))
+            matrix = matrix.clone()
+            matrix[chosen] = hessians(block, new, chosen)
+            matrices.append(matrix)
+        else:
+            kept.append(old)
+            matrices.append(matrix)
+    return Curvature(tuple(kept), torch.cat(matrices))
 
 
 def _ascent(hessian: Tensor, gradient: Tensor) -> Tensor:
     """H⁻¹ g with H made positive definite where an improper cavity leaves it indefinite."""
-    shift = 0.0
-    largest = hessian.diagonal().abs().max().clamp(min=1e-12).item()
-    for _ in range(20):
-        shifted = hessian + shift * torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
-        cholesky, failed = torch.linalg.cholesky_ex(shifted)
-        if not failed:
-            return torch.cholesky_solve(gradient[:, None], cholesky)[:, 0]
-        shift = max(10 * shift, 1e-6 * largest)
-    return gradient / largest
-
-
-@dataclass(frozen=True)
-class Newton:
-    """Exact local solves for generalised linear models and Gaussian families.
-
-    A solve ends when the Newton decrement (in posterior standard
-    deviations) and the relative change of every variance are below ``tolerance``, or after ``max_steps``.
-    """
-
-    max_steps: int = 100
-    tolerance: float = 1e-6
-
-    @property
-    def name(self) -> str:
-        """``Newton``."""
-        return "Newton"
-
-    def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
-        """See :class:`~pvi.solvers.protocol.Solver`; deterministic, ``seed`` is not used."""
-        check_variational(problem, self.name)
-        tolerance = max(self.tolerance, torch.finfo(start.dtype).eps ** 0.6)
-        state = init(problem, cavity, narrowed(problem, start))
-        for taken in range(1, self.max_steps + 1):
-            state, info = step(state, problem, cavity)
-            if info.decrement <= tolerance and info.spread <= tolerance:
-                return state.natural, SolverInfo(taken, state.free_energy.item(), True, "")
-            if info.step == 0.0:
-                message = f"no further ascent (decrement {info.decrement:.1e}, spread {info.spread:.1e})"
-                return state.natural, SolverInfo(taken, state.free_energy.item(), False, message)
-        message = f"not converged after {self.max_steps} steps"
-        return state.natural, SolverInfo(self.max_steps, state.free_energy.item(), False, message)
+    largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1).clamp(min=1e-12)
+    cholesky, failed = torch.linalg.cholesky_ex(hessian)
+    if bool(failed.any()):
+        shift, eye = torch.zeros_like(largest), torch.eye(hessian.shape[-1]).to(hessian)
+        for _ in range(19):
+            shift = torch.where(failed > 0, torch.maximum(10 * shift, 1e-6 * largest), shift)
+            cholesky, failed = torch.linalg.cholesky_ex(hessian + shift[:, None, None] * eye)
+            if not bool(failed.any()):
+                break
+    solution = torch.cholesky_solve(gradient[..., None], cholesky)[..., 0]
+    return torch.where(failed[:, None] > 0, gradient / largest[:, None], solution)

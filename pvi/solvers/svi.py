@@ -11,6 +11,8 @@ from pvi.engine import Engine
 from pvi.families import Family
 from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem
+from pvi.programs.find_layers import find_layers
+from pvi.programs.local_reparameterisation import Layers, NotLocal
 from pvi.programs.program import log_likelihood, num_rows
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import minibatches, noise, noise_generator, row_generator
@@ -18,11 +20,13 @@ from pvi.solvers.lanes import lanes_of
 from pvi.solvers.many_svi import Options, ascend
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved, SolverInfo
-from pvi.solvers.svi_step import init, loss, step
-from pvi.stack import NotVectorisable
+from pvi.solvers.svi_step import draws, init, local_at, loss, noise_size, step
+from pvi.stack import NotVectorisable, likelihood
 
 TEMPORARIES = 32
 """Tensors of the size of q's free parameters that a step holds at once."""
+EXAMINED = 16
+"""Rows at which layers are looked for."""
 WORTH = 200
 """Steps of one client after the other that take longer than to capture one of all."""
 
@@ -37,6 +41,9 @@ class SVI:
     after three cuts the next such plateau ends the solve. The result averages the iterates of the last window.
     The bound of an alpha divergence is flat in q for alpha near 1: there a step counts as a rise where the next
     gradient, whose draws are its own, still points along it (Pflug, 1990).
+
+    ``local_reparameterisation`` draws the pre-activations of Bayesian linear layers row by row instead of their
+    weights (convolutions: by Flipout), where q of the weights is mean field: less noise, no change to the model.
     """
 
     steps: int = 3000
@@ -45,6 +52,7 @@ class SVI:
     num_particles: int = 4
     epochs: float | None = None
     window: int = 100
+    local_reparameterisation: bool = False
 
     def __post_init__(self) -> None:
         for label in ("steps", "num_particles", "window"):
@@ -81,17 +89,18 @@ class SVI:
         origin, scale = family.free(start), family.free_scale(start)
         total = num_rows(problem.program, problem.batch)
         batches = minibatches(total, self.rows_a_step(problem), row_generator(seed, start.device))
-        draws = _draws(problem, self.num_particles, noise_generator(seed, start.device), start)
+        layers = self.layers(problem, start)
+        number = noise_size(problem, layers, self.rows_a_step(problem) or total)
+        noises = _noises(problem, self.num_particles, number, noise_generator(seed, start.device), start)
         state, course = init(family.num_free, start), Course(self.learning_rate)
         window: list[Tensor] = []
         rises: list[Tensor] = []
         sums, most, before = torch.zeros_like(state.offset), self.num_steps(total), state.offset
-        for taken, rows, draw in zip(range(1, most + 1), batches, draws, strict=False):
+        for taken, rows, draw in zip(range(1, most + 1), batches, noises, strict=False):
 
             def negative(offset: Tensor, rows: Tensor | None = rows, draw: Draw = draw) -> Tensor:
                 free = origin + scale * offset
-                likelihood = lambda x: log_likelihood(problem.program, x, problem.batch, rows)  # noqa: E731
-                return loss(problem, cavity, free, draw(free), likelihood)
+                return loss(problem, cavity, free, draw(free), self._likelihood(problem, rows, layers, free))
 
             last, before = before, state.offset
             state, info = step(state, negative, course.rate)
@@ -106,6 +115,32 @@ class SVI:
             if course.over:
                 break
         return family.natural_from_free(origin + scale * average).detach(), report(course, taken)
+
+    def layers(self, problem: LocalProblem, like: Tensor) -> Layers | None:
+        """The layers that are drawn by row; raises ``ValueError`` where that is asked for and there are none."""
+        if not self.local_reparameterisation:
+            return None
+        head = problem.batch.take(torch.arange(min(problem.batch.num_rows, EXAMINED), device=like.device))
+        found = find_layers(problem.program, problem.family, head, like)
+        reason = found.reason if isinstance(found, NotLocal) else ""
+        if problem.alpha:
+            reason = "the Rényi bound needs draws of the weights themselves"
+        if isinstance(found, NotLocal) or reason:
+            raise ValueError(
+                f"client {problem.client!r}: SVI(local_reparameterisation=True) has nothing to draw row by row: "
+                f"{reason}; leave the option out"
+            )
+        return found
+
+    def _likelihood(
+        self, problem: LocalProblem, rows: Tensor | None, layers: Layers | None, free: Tensor
+    ) -> Callable[[Tensor], Tensor]:
+        if layers is None:
+            return partial(log_likelihood, problem.program, batch=problem.batch, rows=rows)
+        batch, scale = problem.batch, 1.0
+        if rows is not None:
+            batch, scale = batch.take(rows), batch.num_rows / len(rows)
+        return likelihood(problem, tensors_of(batch), None, scale, None, local_at(problem, layers, free))
 
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.protocol.ManySolver`: q's parameters, draws and what a model makes of the rows."""
@@ -133,9 +168,11 @@ class SVI:
             if not is_gaussian(problem.family):
                 raise NotVectorisable("the draws of families that are not Gaussian have no batched form")
         found: dict[int, Solved] = {}
-        for lanes in lanes_of(problems, starts, [self.rows_a_step(problem) for problem in problems], engine):
+        sizes, pad = [self.rows_a_step(problem) for problem in problems], not self.local_reparameterisation
+        for lanes in lanes_of(problems, starts, sizes, engine, pad=pad):
             most = [self.num_steps(total) for total in lanes.totals]
-            options = Options(self.learning_rate, self.num_particles, self.window, most)
+            layers = self.layers(lanes.problem, starts[lanes.members[0]])
+            options = Options(self.learning_rate, self.num_particles, self.window, most, layers)
             own, begun = (torch.stack([values[index] for index in lanes.members]) for values in (cavities, starts))
             solved = ascend(options, lanes, own, begun, [seeds[index] for index in lanes.members], engine)
             found |= dict(zip(lanes.members, solved, strict=True))
@@ -146,12 +183,12 @@ Draw = Callable[[Tensor], Tensor]
 """Draws ``[num_particles, size]`` from the q with free coordinates ``[num_free]``, differentiable in them."""
 
 
-def _draws(problem: LocalProblem, number: int, generator: torch.Generator, like: Tensor) -> Iterator[Draw]:
+def _noises(problem: LocalProblem, number: int, size: int, generator: torch.Generator, like: Tensor) -> Iterator[Draw]:
     """One step's draws after the other: moved standard normal numbers where the family is Gaussian."""
     family: Family = problem.family
     if is_gaussian(family):
-        for numbers in noise(number, family.size, generator, like):
-            yield partial(family.draw, noise=numbers)
+        for numbers in noise(number, size, generator, like):
+            yield partial(draws, family, noise=numbers)
     while True:
         yield lambda free: family.sample(family.natural_from_free(free), (number,), generator)
 

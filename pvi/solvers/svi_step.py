@@ -11,10 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.families import Family
+from pvi.families import Family, GaussianFamily
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem, each, regulariser
+from pvi.programs.local_reparameterisation import Layers
 from pvi.solvers.renyi import renyi_estimate
+from pvi.stack import Local
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -49,6 +51,26 @@ def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float
     second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
     direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
     return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value, -gradient)
+
+
+def noise_size(problem: LocalProblem, layers: Layers | None, rows: int) -> int:
+    """Standard normal numbers of one particle: one a latent, and behind them those of the rows' layers."""
+    return problem.family.size + (0 if layers is None else rows * layers.num_noise)
+
+
+def draws(family: GaussianFamily, free: Tensor, noise: Tensor) -> Tensor:
+    """Draws ``[num_particles, size]`` from the q with these free coordinates; noise beyond that stays behind them."""
+    if noise.shape[-1] == family.size:
+        return family.draw(free, noise)
+    return torch.cat([family.draw(free, noise[..., : family.size]), noise[..., family.size :]], -1)
+
+
+def local_at(problem: LocalProblem, layers: Layers | None, free: Tensor) -> Local | None:
+    """What layers drawn by row need to know of q."""
+    if layers is None:
+        return None
+    loc, variance = problem.family.moments(problem.family.natural_from_free(free))
+    return Local(layers, loc, variance.sqrt())
 
 
 def free_energy_estimate(
