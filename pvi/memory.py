@@ -13,6 +13,8 @@ logger = logging.getLogger("pvi")
 
 SHARE = 0.25
 """Of the free memory: what a batched solve, or the states of all clients, may take."""
+FAST = 2**29
+"""Bytes of a batched solve on a CPU."""
 ARENA = 2**28
 """Bytes of one file on disk."""
 ALIGNMENT = 64
@@ -26,8 +28,9 @@ def free_bytes(device: torch.device) -> int:
 
 
 def batch_bytes(device: torch.device) -> int:
-    """What a batched solve may take."""
-    return int(SHARE * free_bytes(device))
+    """What a batched solve may take: on a CPU no more than it is fast in, since larger tensors leave the caches."""
+    share = int(SHARE * free_bytes(device))
+    return share if device.type == "cuda" else min(share, FAST)
 
 
 class Store(Protocol):

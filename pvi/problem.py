@@ -1,5 +1,6 @@
 """Everything a run needs to know before its first round, checked: programs, family, prior, clients' problems."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from pvi.programs.names import resolve_model
 from pvi.programs.private import localise, without
 from pvi.programs.program import Program, check_deterministic, check_prior_alone
 from pvi.programs.sites import ProgramError, Sites, argument_names, discover
+
+logger = logging.getLogger("pvi")
+MANY = 500
+"""Clients whose checks take longer than a second or two."""
 
 
 def build_problem(
@@ -36,6 +41,8 @@ def build_problem(
     if precision not in (torch.float32, torch.float64):
         raise ValueError(f"{precision} is not supported: pass dtype=torch.float32 or torch.float64")
     batches = {name: batch.to(device, precision) for name, batch in batches.items()}
+    if len(batches) >= MANY:
+        logger.info("looking at the model on the data of %d clients", len(batches))
     sites = {name: discover(function, batch, name) for name, batch in batches.items()}
     check_same_sites(sites)
     if pooled:

@@ -119,13 +119,17 @@ class Vectorised:
 def chunks(needed: Mapping[int, int], most: int | None, budget: int) -> list[list[int]]:
     """Clients by what memory they need, in chunks of at most ``most`` that need at most ``budget`` bytes together.
 
-    Clients of similar size end up together. One that is too large for the budget comes alone.
+    Clients of similar size end up together; chunks are as equal as that allows, so that few graphs serve them. A client
+    that is too large for the budget comes alone.
     """
+    ordered = sorted(needed, key=needed.__getitem__)
+    number = max(-(-sum(needed.values()) // budget), -(-len(ordered) // (most or len(ordered))))
+    target = min(budget, sum(needed.values()) / number + max(needed.values()))
     found: list[list[int]] = []
     total = 0
-    for index in sorted(needed, key=needed.__getitem__):
+    for index in ordered:
         total += needed[index]
-        if not found or len(found[-1]) == most or total > budget:
+        if not found or len(found[-1]) == most or total > target:
             found.append([])
             total = needed[index]
         found[-1].append(index)
