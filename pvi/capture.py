@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pvi.replay import Replayed
+
 logger = logging.getLogger("pvi")
 
 Compile = bool | str
 """``True``, ``False``, or ``"auto"``: once a graph has run for as long as compiling it takes."""
 WORTH = 10.0
 """Seconds a graph runs before ``"auto"`` compiles it: about what that takes."""
-WARM_UP = 3
-"""Runs before a CUDA graph is recorded."""
+RECORDED_AT = 2
+"""The call at which a function on a GPU is recorded: what compiles at its first call has done so."""
 
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -48,6 +50,9 @@ class Captured:
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The function's outputs."""
+        self.calls += 1
+        if self.device.type == "cuda" and self.calls == RECORDED_AT:
+            self._record(tensors)
         if self.compile != "auto" or self.compiled:
             found: tuple[Tensor, ...] = self.run(*tensors)
             return found
@@ -58,8 +63,14 @@ class Captured:
             self._compile()
         return found
 
+    def _record(self, tensors: tuple[Tensor, ...]) -> None:
+        try:
+            self.run = Replayed(self.run, tensors)
+        except RuntimeError as error:
+            say_once(f"no CUDA graph could be recorded ({str(error).splitlines()[0]}): kernels are launched one by one")
+
     def _compile(self) -> None:
-        self.compiled = True
+        self.compiled, self.calls = True, 0
         if self.device.type == "cpu" and not compiler():
             say_once("no C++ compiler is here: steps run captured, not compiled")
             return

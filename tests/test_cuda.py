@@ -7,7 +7,9 @@ import torch
 from torch.distributions import constraints
 
 import pvi
+from pvi.executors import Vectorised
 from pvi.models import logistic_regression, mixed_logistic_regression
+from pvi.replay import Replayed
 
 pytestmark = [
     pytest.mark.cuda,
@@ -86,3 +88,23 @@ def test_the_whole_method_is_the_same_on_cuda(model, options):
         off = (cuda.posterior.mean[site].cpu() - cpu.posterior.mean[site]) / cpu.posterior.sd[site]
         # The draws of a foreign prior's problem come from another generator there.
         assert off.abs().max() < (0.05 if model is sparse else 1e-5)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_recorded_steps_are_those_of_the_loop(compile, batch_size):
+    solver = pvi.solvers.SVI(steps=60, batch_size=batch_size)
+    options = {"damping": 0.5, "rounds": 2, "solver": solver, "device": "cuda"}
+    loop = pvi.fit(logistic_regression.model, data(), executor="loop", **options)
+    recorded = pvi.fit(logistic_regression.model, data(), executor=Vectorised(compile=compile), **options)
+    assert recorded.settings["executor"] == "vectorised"
+    assert torch.allclose(loop.posterior.natural, recorded.posterior.natural, rtol=1e-6, atol=1e-6)
+
+
+def test_a_recording_sees_new_and_changed_arguments():
+    add = Replayed(lambda a, b: (a + b,), (torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")))
+    one, two = torch.ones(3, device="cuda"), torch.full((3,), 2.0, device="cuda")
+    first = add(one, two)[0]
+    two.add_(1)
+    assert add(one, two)[0].tolist() == [4.0] * 3
+    assert first.tolist() == [3.0] * 3

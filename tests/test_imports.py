@@ -22,6 +22,7 @@ LAYERS = (
     "memory",
     "buckets",
     "stack",
+    "replay",
     "capture",
     "engine",
     "terms",
