@@ -192,16 +192,13 @@ def site_nodes(
 ) -> dict[str, Any]:
     """The named sites of a trace at these values, their log densities computed."""
     dtype = next((value.dtype for value in values.values() if value.is_floating_point()), batch.dtype)
-    # Plates that subsample never draw from the global random state: where no rows are given, the first ones serve.
-    if program.sites.subsampling is not None and rows is None:
-        rows = torch.arange(program.sites.subsampling[2])
     device = next(iter(values.values())).device
     # Latents without a value are ones on which the wanted densities do not depend: nothing is drawn at random.
     with (
         running(dtype),
         Placeholders(device, offset),
         Values(values),
-        Rows(rows if rows is not None else torch.arange(0)),
+        Rows(rows),
     ):
         trace = poutine.trace(program.model).get_trace(*batch.args, **batch.kwargs)
         trace.compute_log_prob(lambda name, node: name in names)
