@@ -102,19 +102,24 @@ def _in_chunks(
     first = next(iter(draws.values()))
     with _Activations(batch) as seen:
         begun = at({name: value[0] for name, value in draws.items()})
-    begun = {name: value[None] for name, value in begun.items()}
-    if len(first) == 1:
-        return begun
-    allowed = MAX_ELEMENTS if first.device.type == "cpu" else ACCELERATED * MAX_ELEMENTS
-    chunk = max(LEAST, allowed // max(1, seen.largest))
-    rest = {name: value[1:] for name, value in draws.items()}
+    # Results go where there is room for all of them: kept one by one they would scatter over the freed activations,
+    # and the process would grow with every chunk.
+    found = {name: value.new_empty((len(first), *value.shape)) for name, value in begun.items()}
+    for name, value in begun.items():
+        found[name][0] = value
 
     def apart(values: dict[str, Tensor]) -> dict[str, Tensor]:
         with _InPlace():
             return at(values)
 
-    found = torch.func.vmap(apart, chunk_size=chunk, randomness="different")(rest)
-    return {name: torch.cat([value, found[name]]) for name, value in begun.items()}
+    allowed = MAX_ELEMENTS if first.device.type == "cpu" else ACCELERATED * MAX_ELEMENTS
+    chunk = max(LEAST, allowed // max(1, seen.largest))
+    for start in range(1, len(first), chunk):
+        part = slice(start, start + chunk)
+        some = {name: value[part] for name, value in draws.items()}
+        for name, value in torch.func.vmap(apart, randomness="different")(some).items():
+            found[name][part] = value
+    return found
 
 
 class _Activations(TorchFunctionMode):
