@@ -29,6 +29,13 @@ STANDARD_ERRORS = 5.0
 """Chance failures are then rarer than one in a million numbers compared."""
 
 
+@pytest.fixture(autouse=True)
+def own_store():
+    """Modules leave their parameters in Pyro's store."""
+    with pyro.get_param_store().scope():
+        yield
+
+
 class Setting:
     """A program, its layers, and points of q in (loc, log sd) coordinates."""
 

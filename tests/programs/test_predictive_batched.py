@@ -18,6 +18,13 @@ from pvi.programs.predictive import expected_values, pointwise, predicted_values
 LIMIT = 20_000
 
 
+@pytest.fixture(autouse=True)
+def own_store():
+    """Modules leave their parameters in Pyro's store."""
+    with pyro.get_param_store().scope():
+        yield
+
+
 class Network:
     """A network with one hidden layer that counts its runs."""
 
