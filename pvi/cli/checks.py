@@ -6,6 +6,7 @@ from pvi.cli import parts
 from pvi.cli.options import FitOptions
 from pvi.data import Schema
 from pvi.data.aggregation import Choices
+from pvi.executors import resolve_executor
 from pvi.problem import GUIDES
 from pvi.programs.names import resolve_model
 from pvi.start import resolve_parts
@@ -32,6 +33,7 @@ def check(options: FitOptions) -> None:
         coding=options.coding,  # type: ignore[arg-type]
     )
     options.local_solver()
+    resolve_executor(options.executor)
     options.model_arguments()
 
 

@@ -12,6 +12,7 @@ from pvi.cli.options import FitOptions, digests, model_changed, number, options_
 from pvi.cli.parts import NAMED, SUBSET
 from pvi.cli.pipeline import run_fit
 from pvi.cli.signals import terminable
+from pvi.executors import EXECUTORS
 from pvi.problem import GUIDES
 from pvi.solvers import SOLVERS
 
@@ -87,6 +88,9 @@ def fit(
     solver: Annotated[
         str | None, _option(ALGORITHM, f"Local solver: {', '.join(SOLVERS)}; default by the model.")
     ] = None,
+    executor: Annotated[
+        str, _option(RUN, f"How local steps run: {', '.join(EXECUTORS)}; all give the same answers.")
+    ] = "auto",
     seed: Annotated[int, _option(RUN, "Fixes the held-out rows and every random draw.")] = 0,
     device: Annotated[str, _option(RUN, "cpu, cuda, cuda:0, ...")] = "cpu",
     threads: Annotated[int, _option(RUN, "Threads for one computation; small steps are fastest with one.", min=1)] = 1,

@@ -59,6 +59,7 @@ class FitOptions:
     device: str = "cpu"
     solver: str | None = None
     threads: int = 1
+    executor: str = "auto"
 
     @property
     def table_task(self) -> str:

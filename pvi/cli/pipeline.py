@@ -71,7 +71,7 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
             parts.damping(options),
             rounds,
             options.local_solver(),
-            "loop",
+            options.executor,
             options.seed,
             _device(options.device),
             None,
