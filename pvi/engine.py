@@ -32,7 +32,7 @@ class Engine:
     def __init__(self, compile: Compile = "auto") -> None:
         self.compile = compile
         self._graphs: OrderedDict[Hashable, tuple[Any, Captured]] = OrderedDict()
-        self._stacks: OrderedDict[Hashable, tuple[Any, Stack | Flat]] = OrderedDict()
+        self._stacks: OrderedDict[Hashable, tuple[Any, Any, int]] = OrderedDict()
 
     def groups(self, problems: Sequence[LocalProblem], naturals: Sequence[Tensor], *, pad: bool = True) -> list[Group]:
         """The problems in stacks, tried out at draws from each client's proper ``naturals``.
@@ -92,17 +92,25 @@ class Engine:
 
     def _kept(self, what: str, problems: list[LocalProblem], build: Callable[[], Stack | Flat]) -> Stack | Flat:
         key = (what, *(id(problem.batch) for problem in problems))
+        # The batches are kept with what is made of them, so that their ids stay theirs.
+        return self.kept(key, [problem.batch for problem in problems], build, _copied)
+
+    def kept(self, key: Hashable, keep: Any, build: Callable[[], T], size: Callable[[T], int]) -> T:
+        """What ``build()`` makes of clients' data, for the next round; ``size`` tells the bytes of its copies.
+
+        Whatever the key's ids stand for belongs in ``keep``.
+        """
         if key not in self._stacks:
-            # The batches are kept with what is made of them, so that their ids stay theirs.
-            self._stacks[key] = [problem.batch for problem in problems], build()
+            found = build()
+            self._stacks[key] = keep, found, size(found)
         self._stacks.move_to_end(key)
+        value: T = self._stacks[key][1]
         while len(self._stacks) > MAX_STACKS or (len(self._stacks) > 1 and self._bytes() > MAX_BYTES):
             self._stacks.popitem(last=False)
-        return self._stacks[key][1]
+        return value
 
     def _bytes(self) -> int:
-        copies = [kept for _, kept in self._stacks.values() if len(kept.rows) > 1]
-        return sum(value.nbytes for kept in copies for value in kept.tensors)
+        return sum(bytes_ for _, _, bytes_ in self._stacks.values())
 
     def captured(
         self, key: Hashable, keep: Any, function: Callable[[], Function], example: Sequence[Tensor]
@@ -129,3 +137,7 @@ class Engine:
         except Exception as error:
             # Programs may do what has no place in a graph: turn a tensor into a number, for one.
             raise NotVectorisable(f"its model cannot be captured as a graph: {first_line(error)}") from error
+
+
+def _copied(found: Stack | Flat) -> int:
+    return sum(value.nbytes for value in found.tensors) if len(found.rows) > 1 else 0

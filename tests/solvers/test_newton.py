@@ -11,8 +11,9 @@ from toy_programs import F64, normal, problem_of, unknown_noise
 
 from pvi.families import FullGaussian
 from pvi.objectives import expected_log_likelihood, local_free_energy, regulariser
-from pvi.solvers import Newton, NotExactError, default_solver, newton
-from pvi.solvers.newton import init, step
+from pvi.solvers import Newton, NotExactError, curvature, default_solver
+from pvi.solvers.blocks import gather
+from pvi.solvers.newton_step import init, step
 from pvi.solvers.svi import SVI
 
 X = normal(40, 3, seed=1) @ torch.tensor([[1.0, 0.8, 0.0], [0.0, 0.6, 0.5], [0.0, 0.0, 0.9]], dtype=F64)
@@ -138,12 +139,13 @@ def test_improper_cavities(kind, guide):
 def test_no_step_lowers_the_free_energy(kind, guide):
     problem, prior = problem_of(model_of(kind), X, outcomes(kind), guide=guide)
     start = problem.family.relocate(0.1 * prior.natural, 3 * torch.ones(3, dtype=F64))
-    state = init(problem, prior.natural, start)
+    _, clients = gather([problem], [prior.natural], None)
+    state = init(clients, start[None])
     for _ in range(12):
-        new, info = step(state, problem, prior.natural)
+        new, info = step(state, clients, torch.tensor([True]))
         assert new.free_energy >= state.free_energy - 1e-9
         assert 0 <= info.step <= 1
-        assert bool(problem.family.is_proper(new.natural))
+        assert bool(problem.family.is_proper(new.natural).all())
         state = new
 
 
@@ -263,7 +265,7 @@ def test_a_narrow_likelihood_that_is_not_log_concave():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hessian_used_again_changes_neither_the_optimum_nor_the_steps(kind, guide, monkeypatch):
     problem, cavity, natural, info = solved(kind, guide)
-    monkeypatch.setattr(newton, "STALE", -1.0)
+    monkeypatch.setattr(curvature, "STALE", -1.0)
     fresh, other = Newton().solve(problem, cavity, cavity, 0)
     # 1e-6 standard deviations, the solver's tolerance.
     free, scale = problem.family.free(natural), problem.family.free_scale(natural)
