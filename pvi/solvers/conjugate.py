@@ -1,13 +1,19 @@
 """Closed-form local solves: a likelihood that lies in the family of q is the new factor, whatever the program."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from pvi.engine import Engine
+from pvi.families import Family
 from pvi.objectives import LocalProblem
 from pvi.programs.program import log_likelihood
 from pvi.programs.recover import RecoveredFactor, recover_factor
-from pvi.solvers.protocol import SolverInfo
+from pvi.solvers.protocol import Solved, SolverInfo
+
+IMPROPER = "cavity times likelihood is improper: the client's rows do not make up for the cavity"
 
 
 class NotConjugateError(ValueError):
@@ -48,17 +54,46 @@ class Conjugate:
         """``Conjugate``."""
         return "Conjugate"
 
-    def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
+    def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> Solved:
         """See :class:`~pvi.solvers.protocol.Solver`; ``start`` and ``seed`` make no difference.
 
         The same q minimises every alpha divergence, since it is the tilted distribution. The free energy is exact:
         F_m = log ∫ exp(η·T(θ) + c) dθ = A(η) + c, in nats.
         """
-        found = likelihood_factor(problem, start)
-        natural = cavity + found.natural
-        free_energy = (problem.family.log_partition(natural) + found.constant).item()
-        proper = bool(problem.family.is_proper(natural))
-        message = (
-            "" if proper else "cavity times likelihood is improper: the client's rows do not make up for the cavity"
-        )
-        return natural, SolverInfo(1, free_energy, proper, message)
+        return _add(problem.family, cavity[None], [likelihood_factor(problem, start)])[0]
+
+    def solve_many(
+        self,
+        problems: Sequence[LocalProblem],
+        cavities: Sequence[Tensor],
+        starts: Sequence[Tensor],
+        seeds: Sequence[int],
+        engine: Engine,
+    ) -> list[Solved]:
+        """See :class:`~pvi.solvers.protocol.ManySolver`: one addition for all clients."""
+        families: dict[Family, list[int]] = {}
+        for index, problem in enumerate(problems):
+            families.setdefault(problem.family, []).append(index)
+        solved: dict[int, Solved] = {}
+        for family, members in families.items():
+            factors = [likelihood_factor(problems[index], starts[index]) for index in members]
+            cavity = torch.stack([cavities[index] for index in members])
+            solved |= dict(zip(members, _add(family, cavity, factors), strict=True))
+        return [solved[index] for index in range(len(problems))]
+
+    def bytes_a_client(self, problem: LocalProblem) -> int:
+        """See :class:`~pvi.solvers.protocol.ManySolver`: some copies of η and of Λ."""
+        family = problem.family
+        return (8 * family.num_natural + 4 * family.size**2) * problem.batch.dtype.itemsize
+
+    def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
+        """Whenever there is more than one client."""
+        return len(problems) > 1
+
+
+def _add(family: Family, cavities: Tensor, factors: Sequence[RecoveredFactor]) -> list[Solved]:
+    """η_cav + λ of every client, ``cavities [M, num_natural]``."""
+    natural = cavities + torch.stack([found.natural for found in factors])
+    free_energies = family.log_partition(natural) + torch.stack([found.constant for found in factors])
+    found = zip(natural.unbind(), free_energies.tolist(), family.is_proper(natural).tolist(), strict=True)
+    return [(one.clone(), SolverInfo(1, value, proper, "" if proper else IMPROPER)) for one, value, proper in found]
