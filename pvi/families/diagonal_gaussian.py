@@ -115,13 +115,14 @@ class DiagonalGaussian:
 
     def draw(self, free: Tensor, noise: Tensor) -> Tensor:
         """m + σ ε."""
-        return free[..., : self.size] + free[..., self.size :].exp() * noise
+        loc, log_scale = free.split(self.size, -1)
+        return loc + log_scale.exp() * noise
 
     def free_regulariser(self, free: Tensor, cavity: Tensor) -> Tensor:
         """h_cav·m - ½ λ_cav·(m² + σ²) + Σ (log σ + ½ log 2πe), nats."""
-        loc, log_scale = free[..., : self.size], free[..., self.size :]
-        second = loc.square() + (2 * log_scale).exp()
-        terms = cavity[..., : self.size] * loc + cavity[..., self.size :] * second + log_scale
+        loc, log_scale = free.split(self.size, -1)
+        linear, quadratic = cavity.split(self.size, -1)
+        terms = linear * loc + quadratic * (loc * loc + (2 * log_scale).exp()) + log_scale
         return terms.sum(-1) + 0.5 * self.size * math.log(2 * math.pi * math.e)
 
     def distribution(self, natural: Tensor, shape: tuple[int, ...] | None = None) -> torch.distributions.Distribution:

@@ -56,7 +56,9 @@ class Fixed(NamedTuple):
 def init(origin: Tensor, alpha: float) -> ManyState:
     """No offset for any client, ``origin [M, num_free]``."""
     zero = torch.zeros_like(origin)
-    return ManyState(zero, zero, zero, zero[:, 0], zero, zero if alpha else zero[:, :0])
+    return ManyState(
+        zero, zero, zero, origin.new_zeros(len(origin)), zero, zero if alpha else origin.new_zeros(len(origin), 0)
+    )
 
 
 def many_step(problem: LocalProblem, given: Inputs, layers: Layers | None) -> Callable[..., tuple[Tensor, ...]]:

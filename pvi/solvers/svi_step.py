@@ -48,7 +48,7 @@ def step(state: SVIState, loss: Callable[[Tensor], Tensor], learning_rate: float
     gradient, value = torch.func.grad_and_value(loss)(state.offset)
     steps = state.steps + 1
     first = BETA_1 * state.first + (1 - BETA_1) * gradient
-    second = BETA_2 * state.second + (1 - BETA_2) * gradient.square()
+    second = BETA_2 * state.second + (1 - BETA_2) * gradient * gradient
     direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
     return SVIState(state.offset - learning_rate * direction, first, second, steps), SVIInfo(-value, -gradient)
 
