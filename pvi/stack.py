@@ -153,15 +153,6 @@ class Flat(NamedTuple):
     rows: tuple[int, ...]
 
 
-def gather(problem: LocalProblem, tensors: Sequence[Tensor], places: Tensor) -> tuple[Tensor, ...]:
-    """The rows ``places [M, b]`` of :class:`Flat` tensors, each ``[M, b, ...]``; single numbers stay."""
-    flat = places.flatten()
-    return tuple(
-        value.index_select(0, flat).reshape(*places.shape, *value.shape[1:]) if one.ndim else value
-        for value, one in zip(tensors, tensors_of(problem.batch), strict=True)
-    )
-
-
 def flatten(problems: Sequence[LocalProblem]) -> Flat:
     """The rows of problems of one kind, end to end."""
     rows = tuple(problem.batch.num_rows for problem in problems)

@@ -1,6 +1,5 @@
 """What kind of family a product is: that of its members."""
 
-from functools import lru_cache
 from typing import TypeGuard
 
 from pvi.families.product import Product
@@ -9,13 +8,8 @@ from pvi.families.protocol import DiscreteFamily, Family, GaussianFamily
 
 def is_gaussian(family: Family) -> TypeGuard[GaussianFamily]:
     """Whether the family is Gaussian; a product is where all its members are."""
-    return _is_gaussian(family)
-
-
-@lru_cache(maxsize=1024)
-def _is_gaussian(family: Family) -> bool:
     if isinstance(family, Product):
-        return all(_is_gaussian(member) for member in family.members)
+        return all(is_gaussian(member) for member in family.members)
     return isinstance(family, GaussianFamily)
 
 

@@ -38,28 +38,26 @@ class Lanes(NamedTuple):
 class Inputs(NamedTuple):
     """One step's data. ``scale [M]`` is n/b; ``rows [M, b]`` are for programs that draw their own.
 
-    ``tensors`` are those of the clients, clients first; where there are ``places [M, b]``, they hold the rows of all
-    clients end to end, and these are the mini-batches'.
+    ``tensors`` are those of the clients, clients first; they are overwritten by the next step's.
     """
 
     tensors: tuple[Tensor, ...]
     weights: Tensor | None
     scale: Tensor
     rows: Tensor | None
-    places: Tensor | None = None
 
 
 def pack(data: Inputs) -> tuple[Tensor, ...]:
     """The tensors that there are."""
-    optional = [part for part in (data.weights, data.rows, data.places) if part is not None]
+    optional = [part for part in (data.weights, data.rows) if part is not None]
     return data.scale, *optional, *data.tensors
 
 
 def unpack(like: Inputs, values: Sequence[Tensor]) -> Inputs:
     """The inverse of :func:`pack`, for data of the kind ``like``."""
     scale, *rest = values
-    weights, rows, places = (None if part is None else rest.pop(0) for part in (like.weights, like.rows, like.places))
-    return Inputs(tuple(rest), weights, scale, rows, places)
+    weights, rows = (None if part is None else rest.pop(0) for part in (like.weights, like.rows))
+    return Inputs(tuple(rest), weights, scale, rows)
 
 
 def lanes_of(
@@ -99,7 +97,7 @@ class Rows:
             for total, seed in zip(lanes.totals, seeds, strict=True)
         ]
         self._here = torch.arange(len(seeds), device=like.device)
-        self._starts = self._here[:, None]
+        self._alone = tensors_of(lanes.problem.batch)
         self._fixed = self._part()
 
     def next(self) -> Inputs:
@@ -110,7 +108,12 @@ class Rows:
         data, rows = self._lanes.data, torch.stack(found)
         if isinstance(data, Stack):
             return self._fixed._replace(rows=rows)
-        return self._fixed._replace(places=rows + self._starts)
+        places = (rows + data.offsets[self._here, None]).flatten()
+        for value, one, slot in zip(data.tensors, self._alone, self._fixed.tensors, strict=True):
+            if one.ndim:
+                # Into the same memory every time: new pages cost more than the copy.
+                torch.index_select(value, 0, places, out=slot.flatten(0, 1))
+        return self._fixed
 
     def keep(self, lanes: Tensor) -> None:
         """Go on with these lanes only."""
@@ -124,10 +127,9 @@ class Rows:
         if isinstance(data, Flat):
             assert lanes.batch_size is not None
             totals = self._like.new_tensor([float(total) for total in lanes.totals])
-            self._starts = data.offsets[self._here, None]
-            numbers = [one.ndim == 0 for one in tensors_of(data.problem.batch)]
             tensors = tuple(
-                value[self._here] if number else value for value, number in zip(data.tensors, numbers, strict=True)
+                value.new_empty(len(self._here), lanes.batch_size, *value.shape[1:]) if one.ndim else value[self._here]
+                for value, one in zip(data.tensors, self._alone, strict=True)
             )
             return Inputs(tensors, None, totals[self._here] / lanes.batch_size, None)
         if len(self._here) == len(lanes.totals):

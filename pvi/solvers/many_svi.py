@@ -20,7 +20,7 @@ from pvi.solvers.lanes import Inputs, Lanes, Rows, pack, unpack
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved
 from pvi.solvers.svi_step import SVIState, draws, local_at, loss, noise_size, step
-from pvi.stack import gather, keep, kind, likelihood
+from pvi.stack import keep, kind, likelihood
 
 
 class Options(NamedTuple):
@@ -67,7 +67,7 @@ def many_step(problem: LocalProblem, given: Inputs, layers: Layers | None) -> Ca
     assert is_gaussian(family)
 
     def lane(state: ManyState, fixed: Fixed, noise: Tensor, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        data = unpack(given._replace(places=None), values)
+        data = unpack(given, values)
 
         def negative(offset: Tensor) -> Tensor:
             free = fixed.origin + fixed.scale * offset
@@ -82,10 +82,8 @@ def many_step(problem: LocalProblem, given: Inputs, layers: Layers | None) -> Ca
         return *new, state.sums + new.offset, moved, info.free_energy, rise
 
     def all_lanes(*values: Tensor) -> tuple[Tensor, ...]:
-        state, fixed, noise, data = ManyState(*values[:6]), Fixed(*values[6:10]), values[10], unpack(given, values[11:])
-        if data.places is not None:
-            data = data._replace(tensors=gather(problem, data.tensors, data.places), places=None)
-        found: tuple[Tensor, ...] = torch.func.vmap(lane)(state, fixed, noise, pack(data))
+        state, fixed, noise = ManyState(*values[:6]), Fixed(*values[6:10]), values[10]
+        found: tuple[Tensor, ...] = torch.func.vmap(lane)(state, fixed, noise, values[11:])
         return found
 
     return all_lanes
@@ -151,6 +149,6 @@ def _lanes(here: Sequence[int], running: Sequence[int]) -> int:
 def _graph(
     problem: LocalProblem, options: Options, given: Inputs, arguments: tuple[Tensor, ...], engine: Engine
 ) -> Captured:
-    present = tuple(part is not None for part in (given.weights, given.rows, given.places))
+    present = tuple(part is not None for part in (given.weights, given.rows))
     key = ("svi", kind(problem), options.num_particles, options.layers is not None, present)
     return engine.captured(key, keep(problem), lambda: many_step(problem, given, options.layers), arguments)
