@@ -78,6 +78,7 @@ class Captured:
 
         def first(*tensors: Tensor) -> Any:
             """Compiling waits for the first call; where it fails, the graph serves."""
+            say_once("compiling local steps, which takes seconds to a minute, once for clients of a kind and number")
             try:
                 found = compiled(*tensors)
             except Exception as error:

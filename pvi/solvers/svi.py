@@ -1,6 +1,6 @@
 """Functional stochastic variational inference: Adam on reparameterised gradients of F_m, until it no longer rises."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,19 +8,18 @@ import torch
 from torch import Tensor
 
 from pvi.engine import Engine
-from pvi.families import Family
 from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.programs.find_layers import find_layers
 from pvi.programs.local_reparameterisation import Layers, NotLocal
 from pvi.programs.program import log_likelihood, num_rows
 from pvi.programs.weighted import tensors_of
-from pvi.solvers.draws import minibatches, noise, noise_generator, row_generator
+from pvi.solvers.draws import minibatches, noise_generator, row_generator
 from pvi.solvers.lanes import lanes_of
 from pvi.solvers.many_svi import Options, ascend
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved, SolverInfo
-from pvi.solvers.svi_step import draws, init, local_at, loss, noise_size, step
+from pvi.solvers.svi_step import Draw, draws_by_step, init, local_at, loss, noise_size, step
 from pvi.stack import NotVectorisable, likelihood
 
 TEMPORARIES = 32
@@ -91,7 +90,7 @@ class SVI:
         batches = minibatches(total, self.rows_a_step(problem), row_generator(seed, start.device))
         layers = self.layers(problem, start)
         number = noise_size(problem, layers, self.rows_a_step(problem) or total)
-        noises = _noises(problem, self.num_particles, number, noise_generator(seed, start.device), start)
+        noises = draws_by_step(problem, self.num_particles, number, noise_generator(seed, start.device), start)
         state, course = init(family.num_free, start), Course(self.learning_rate)
         window: list[Tensor] = []
         rises: list[Tensor] = []
@@ -177,20 +176,6 @@ class SVI:
             solved = ascend(options, lanes, own, begun, [seeds[index] for index in lanes.members], engine)
             found |= dict(zip(lanes.members, solved, strict=True))
         return [found[index] for index in range(len(problems))]
-
-
-Draw = Callable[[Tensor], Tensor]
-"""Draws ``[num_particles, size]`` from the q with free coordinates ``[num_free]``, differentiable in them."""
-
-
-def _noises(problem: LocalProblem, number: int, size: int, generator: torch.Generator, like: Tensor) -> Iterator[Draw]:
-    """One step's draws after the other: moved standard normal numbers where the family is Gaussian."""
-    family: Family = problem.family
-    if is_gaussian(family):
-        for numbers in noise(number, size, generator, like):
-            yield partial(draws, family, noise=numbers)
-    while True:
-        yield lambda free: family.sample(family.natural_from_free(free), (number,), generator)
 
 
 def check_reparameterised(problem: LocalProblem) -> None:

@@ -5,7 +5,8 @@ from the q that the client was sent, in units of q's own standard deviations, so
 coefficients of every scale.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from pvi.families import Family, GaussianFamily
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.programs.local_reparameterisation import Layers
+from pvi.solvers.draws import noise
 from pvi.solvers.renyi import renyi_estimate
 from pvi.stack import Local
 
@@ -58,11 +60,27 @@ def noise_size(problem: LocalProblem, layers: Layers | None, rows: int) -> int:
     return problem.family.size + (0 if layers is None else rows * layers.num_noise)
 
 
-def draws(family: GaussianFamily, free: Tensor, noise: Tensor) -> Tensor:
+def draws(family: GaussianFamily, free: Tensor, numbers: Tensor) -> Tensor:
     """Draws ``[num_particles, size]`` from the q with these free coordinates; noise beyond that stays behind them."""
-    if noise.shape[-1] == family.size:
-        return family.draw(free, noise)
-    return torch.cat([family.draw(free, noise[..., : family.size]), noise[..., family.size :]], -1)
+    if numbers.shape[-1] == family.size:
+        return family.draw(free, numbers)
+    return torch.cat([family.draw(free, numbers[..., : family.size]), numbers[..., family.size :]], -1)
+
+
+Draw = Callable[[Tensor], Tensor]
+"""Draws ``[num_particles, size]`` from the q with free coordinates ``[num_free]``, differentiable in them."""
+
+
+def draws_by_step(
+    problem: LocalProblem, number: int, size: int, generator: torch.Generator, like: Tensor
+) -> Iterator[Draw]:
+    """One step's draws after the other: moved standard normal numbers where the family is Gaussian."""
+    family: Family = problem.family
+    if is_gaussian(family):
+        for numbers in noise(number, size, generator, like):
+            yield partial(draws, family, numbers=numbers)
+    while True:
+        yield lambda free: family.sample(family.natural_from_free(free), (number,), generator)
 
 
 def local_at(problem: LocalProblem, layers: Layers | None, free: Tensor) -> Local | None:
