@@ -91,24 +91,22 @@ class RowExpectations(NamedTuple):
     stein: Tensor
 
 
-Sums = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""What :func:`weighted_sums` gives for a likelihood, from locations, scales, nodes and weights."""
+Sums = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What :func:`weighted_sums` gives for a likelihood."""
 
 
 def weighted_sums(
-    log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, nodes: Tensor, weights: Tensor
+    log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, nodes: Tensor, even: Tensor, odd: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Σ_k w_k (1, z_k² - 1) log p and Σ_k w_k (1, z_k) (log p)' at f = loc + scale z_k, each ``[m, 2, n]``.
+    """Σ_k even_k log p and Σ_k odd_k (log p)' at f = loc + scale z_k, each ``[m, 2, n]``.
 
-    ``loc`` and ``scale`` are ``[m, n]``, ``nodes`` and ``weights`` ``[m, k]``; ``log_prob`` maps f ``[k, m n]`` to as
-    many, row by row: one run of the program and one backward pass serve all nodes.
+    ``loc`` and ``scale`` are ``[m, n]``, ``nodes [k, m]``, ``even`` and ``odd [m, 2, k]``; ``log_prob`` maps f
+    ``[k, m n]`` to as many, row by row: one run of the program and one backward pass serve all nodes.
     """
     with torch.enable_grad():
-        f = (loc + scale * nodes.mT[..., None]).flatten(1).detach().requires_grad_()
+        f = (loc + scale * nodes[..., None]).flatten(1).detach().requires_grad_()
         rows = log_prob(f)
         (slope,) = torch.autograd.grad(rows.sum(), f)
-    even = torch.stack([weights, weights * (nodes.square() - 1)], 1)
-    odd = torch.stack([weights, weights * nodes], 1)
     by_client = [value.detach().unflatten(1, loc.shape).transpose(0, 1) for value in (rows, slope)]
     return even @ by_client[0], odd @ by_client[1]
 
@@ -137,8 +135,11 @@ def many_expectations(
     scale = scale.clamp(min=least * smallest)
     ratios = [largest / width for largest, width in zip(scale.amax(-1).tolist(), widths, strict=True)]
     nodes, weights = rules(ratios, loc, at_once or 1)
+    even = torch.stack([weights, weights * (nodes.square() - 1)], 1)
+    odd = torch.stack([weights, weights * nodes], 1)
     size = at_once or max(1, MAX_ELEMENTS // max(1, loc.numel()))
-    parts = [sums(loc, scale, *part) for part in zip(nodes.split(size, 1), weights.split(size, 1), strict=True)]
+    pieces = zip(nodes.mT.contiguous().split(size), even.split(size, -1), odd.split(size, -1), strict=True)
+    parts = [sums(loc, scale, *piece) for piece in pieces]
     values, slopes = parts[0]
     for more, steeper in parts[1:]:
         values, slopes = values + more, slopes + steeper

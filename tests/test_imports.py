@@ -25,6 +25,8 @@ LAYERS = (
     "replay",
     "capture",
     "engine",
+    "row_sums",
+    "blocks",
     "terms",
     "solvers",
     "aggregators",

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.solvers.blocks import Clients, by_block, flags, hessians, is_dense
+from pvi.blocks import Block, by_block, flags, hessians, is_dense
+from pvi.families import Product
 
 STALE = 0.01
 """Change of the weights up to which a Hessian is used again: it slows the mean's convergence to this rate at worst."""
@@ -20,13 +21,21 @@ class Curvature(NamedTuple):
 
 
 def renewed(
-    last: Curvature | None, clients: Clients, weights: Sequence[Tensor], curved: Tensor, running: Tensor
+    last: Curvature | None,
+    family: Product,
+    blocks: Sequence[Block],
+    weights: Sequence[Tensor],
+    curved: Tensor,
+    running: Tensor,
 ) -> Curvature:
-    """Aᵀ W A, or the last one while W has hardly moved: n d² products are most of a step's work."""
-    if is_dense(clients.family):
-        return Curvature(tuple(weights), clients.family.precision_matrix(curved))
+    """Aᵀ W A, or the last one while W has hardly moved: n d² products are most of a step's work.
+
+    ``curved [M, num_natural]`` is its restriction to the family.
+    """
+    if is_dense(family):
+        return Curvature(tuple(weights), family.precision_matrix(curved))
     if last is None:
-        pairs = zip(clients.blocks, weights, strict=True)
+        pairs = zip(blocks, weights, strict=True)
         fresh = [hessians(block, one, range(block.num_clients)) for block, one in pairs]
         return Curvature(tuple(weights), torch.cat(fresh))
     both = list(zip(weights, last.weights, strict=True))
@@ -34,7 +43,7 @@ def renewed(
     if not bool(stale.any()):
         return last
     kept, matrices = [], list[Tensor]()
-    parts = zip(by_block(clients, last.matrix), both, flags(clients, stale), strict=True)
+    parts = zip(by_block(blocks, last.matrix), both, flags(blocks, stale), strict=True)
     for (block, matrix), (new, old), moved in parts:
         chosen = [index for index, flag in enumerate(moved) if flag]
         if len(chosen) == len(moved):

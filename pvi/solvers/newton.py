@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pvi.blocks import gather
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
-from pvi.solvers.blocks import Clients, gather, narrowed
 from pvi.solvers.mixing import MEMORY
-from pvi.solvers.newton_step import init, leave, step
+from pvi.solvers.newton_state import Clients, clients_of, init, leave, narrowed
+from pvi.solvers.newton_step import step
 from pvi.solvers.protocol import Solved, SolverInfo, check_variational
 
 
@@ -85,7 +86,8 @@ class Newton:
                     f"client {problem.client!r}: Newton needs a generalised linear model, but "
                     f"{problem.predictor.reason}; use pvi.solvers.SVI or pvi.solvers.PyroSVI"
                 )
-        order, clients = gather(problems, cavities, engine)
+        order, blocks = gather(problems, engine)
+        clients = clients_of(problems[0].family, blocks, torch.stack([cavities[index] for index in order]))
         found = self._ascend(clients, torch.stack([starts[index] for index in order]))
         solved = dict(zip(order, found, strict=True))
         return [solved[index] for index in range(len(problems))]

@@ -17,29 +17,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pvi.blocks import by_block, flags, row_expectations, slopes, targets
 from pvi.families import largest_step
-from pvi.objectives import regulariser
 from pvi.quadrature import RowExpectations
-from pvi.solvers.blocks import Clients, by_block, flags, row_expectations, slopes, targets
-from pvi.solvers.curvature import Curvature, ascent, renewed
-from pvi.solvers.mixing import Past, mix, nothing, remember
+from pvi.solvers.curvature import ascent, renewed
+from pvi.solvers.mixing import Past, mix, remember
+from pvi.solvers.newton_state import Clients, NewtonState, free_energy
 
 MAX_HALVINGS = 20
 MAX_GROWTH = 100.0
 """How much a precision may grow in one step."""
-
-
-class NewtonState(NamedTuple):
-    """Where M clients' solves are: ``natural [M, num_natural]`` and ``free_energy [M]`` in nats.
-
-    ``rows`` are the expectations under q by block, ``past`` and ``curvature`` the last steps and the last Hessian.
-    """
-
-    natural: Tensor
-    rows: tuple[RowExpectations, ...]
-    free_energy: Tensor
-    past: Past
-    curvature: Curvature | None = None
 
 
 class NewtonInfo(NamedTuple):
@@ -53,12 +40,6 @@ class NewtonInfo(NamedTuple):
     step: Tensor
 
 
-def init(clients: Clients, natural: Tensor) -> NewtonState:
-    """The state at proper q, ``[M, num_natural]``."""
-    rows = tuple(row_expectations(block, clients.family, part) for block, part in by_block(clients, natural))
-    return NewtonState(natural, rows, _free_energy(clients, natural, rows), nothing(clients.family, natural))
-
-
 def step(state: NewtonState, clients: Clients, running: Tensor) -> tuple[NewtonState, NewtonInfo]:
     """One damped Newton step of the clients that are ``running [M]``.
 
@@ -69,7 +50,7 @@ def step(state: NewtonState, clients: Clients, running: Tensor) -> tuple[NewtonS
     loc = family.location(natural)
     parts = [targets(block, family, one) for block, one in zip(clients.blocks, weights, strict=True)]
     curved = torch.cat(parts)
-    curvature = renewed(state.curvature, clients, weights, curved, running)
+    curvature = renewed(state.curvature, family, clients.blocks, weights, curved, running)
     gradient = torch.cat([slopes(block, rows.first) for block, rows in zip(clients.blocks, state.rows, strict=True)])
     gradient = gradient + clients.slope - (clients.precision @ loc[..., None])[..., 0]
     direction = ascent(curvature.matrix + clients.precision, gradient)
@@ -112,7 +93,7 @@ def _climb(
         possible = pending & family.is_proper(tried)
         tried = torch.where(possible[:, None], tried, natural)
         rows = _rows(clients, tried, state.rows, possible)
-        energy = _free_energy(clients, tried, rows)
+        energy = free_energy(clients, tried, rows)
         accepted = possible & (energy >= state.free_energy - slack)
         chosen = torch.where(mixing, 1.0, fraction)
         taken = torch.where(accepted, chosen, taken)
@@ -130,16 +111,12 @@ def _climb(
         mixing = torch.zeros_like(mixing)
 
 
-def _free_energy(clients: Clients, natural: Tensor, rows: Sequence[RowExpectations]) -> Tensor:
-    return torch.cat([block.value.sum(-1) for block in rows]) + regulariser(clients.family, natural, clients.cavity)
-
-
 def _rows(
     clients: Clients, natural: Tensor, last: Sequence[RowExpectations], needed: Tensor
 ) -> tuple[RowExpectations, ...]:
     """Row expectations of the blocks in which a client needs them, the ``last`` ones in others."""
-    wanted = [any(flags) for flags in flags(clients, needed)]
-    parts = zip(by_block(clients, natural), last, wanted, strict=True)
+    wanted = [any(flags) for flags in flags(clients.blocks, needed)]
+    parts = zip(by_block(clients.blocks, natural), last, wanted, strict=True)
     return tuple(row_expectations(block, clients.family, part) if want else old for (block, part), old, want in parts)
 
 
@@ -152,8 +129,10 @@ def _merged(
 ) -> tuple[RowExpectations, ...]:
     """The new expectations of clients that accepted them; those of clients that are done make no difference."""
     found = []
-    sides = zip(flags(clients, accepted), flags(clients, ~accepted & running), strict=True)
-    for before, after, (_, chosen), (some, others) in zip(old, new, by_block(clients, accepted), sides, strict=True):
+    sides = zip(flags(clients.blocks, accepted), flags(clients.blocks, ~accepted & running), strict=True)
+    for before, after, (_, chosen), (some, others) in zip(
+        old, new, by_block(clients.blocks, accepted), sides, strict=True
+    ):
         if not any(others):
             found.append(after)
         elif not any(some):
@@ -162,25 +141,3 @@ def _merged(
             pairs = zip(after, before, strict=True)
             found.append(RowExpectations(*[torch.where(chosen[:, None], *pair) for pair in pairs]))
     return tuple(found)
-
-
-def leave(clients: Clients, state: NewtonState, running: Sequence[bool]) -> tuple[list[int], Clients, NewtonState]:
-    """The clients of blocks in which one is still ``running``, as positions, and what stays of the solve."""
-    wanted = [any(part) for part in flags(clients, torch.tensor(running))]
-    if all(wanted):
-        return list(range(len(running))), clients, state
-    places = by_block(clients, torch.arange(len(running), device=state.natural.device))
-    kept = torch.cat([part for (_, part), want in zip(places, wanted, strict=True) if want])
-    curvature = state.curvature
-    if curvature is not None:
-        weights = tuple(part for part, want in zip(curvature.weights, wanted, strict=True) if want)
-        curvature = Curvature(weights, curvature.matrix[kept])
-    blocks = tuple(block for block, want in zip(clients.blocks, wanted, strict=True) if want)
-    rows = tuple(part for part, want in zip(state.rows, wanted, strict=True) if want)
-    return (
-        kept.tolist(),
-        Clients(clients.family, blocks, clients.cavity[kept], clients.slope[kept], clients.precision[kept]),
-        NewtonState(
-            state.natural[kept], rows, state.free_energy[kept], Past(*[part[kept] for part in state.past]), curvature
-        ),
-    )

@@ -9,11 +9,12 @@ from oracles import LocalObjective, global_vi
 from oracles.vi import maximise
 from toy_programs import F64, normal, problem_of, unknown_noise
 
+from pvi.blocks import gather
 from pvi.families import FullGaussian
 from pvi.objectives import expected_log_likelihood, local_free_energy, regulariser
 from pvi.solvers import Newton, NotExactError, curvature, default_solver
-from pvi.solvers.blocks import gather
-from pvi.solvers.newton_step import init, step
+from pvi.solvers.newton_state import clients_of, init
+from pvi.solvers.newton_step import step
 from pvi.solvers.svi import SVI
 
 X = normal(40, 3, seed=1) @ torch.tensor([[1.0, 0.8, 0.0], [0.0, 0.6, 0.5], [0.0, 0.0, 0.9]], dtype=F64)
@@ -139,7 +140,7 @@ def test_improper_cavities(kind, guide):
 def test_no_step_lowers_the_free_energy(kind, guide):
     problem, prior = problem_of(model_of(kind), X, outcomes(kind), guide=guide)
     start = problem.family.relocate(0.1 * prior.natural, 3 * torch.ones(3, dtype=F64))
-    _, clients = gather([problem], [prior.natural], None)
+    clients = clients_of(problem.family, gather([problem], None)[1], prior.natural[None])
     state = init(clients, start[None])
     for _ in range(12):
         new, info = step(state, clients, torch.tensor([True]))

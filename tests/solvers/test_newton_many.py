@@ -8,8 +8,8 @@ from toy_programs import F64, normal
 
 from pvi.engine import Engine
 from pvi.problem import build_problem
-from pvi.solvers import ManySolver, Newton, NotExactError, row_sums
-from pvi.solvers.row_sums import RowSums
+from pvi.row_sums import RowSums
+from pvi.solvers import ManySolver, Newton, NotExactError
 
 TRUTH = torch.tensor([0.8, -0.5, 0.3], dtype=F64)
 SIZES = [40, 7, 25, 1, 40, 12]
@@ -87,7 +87,7 @@ def test_every_client_takes_its_own_steps(kind, guide):
 @pytest.mark.parametrize("captured", [True, False])
 @pytest.mark.parametrize("guide", GUIDES)
 def test_what_an_engine_keeps_changes_nothing(guide, captured, monkeypatch):
-    monkeypatch.setattr(row_sums, "WORTH", 2 if captured else 10_000)
+    monkeypatch.setattr("pvi.row_sums.WORTH", 2 if captured else 10_000)
     problems, prior = federation(model_of("bernoulli"), clients_of("bernoulli"), guide)
     engine, given = Engine(compile=False), ([prior] * len(problems), [prior] * len(problems))
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_programs_that_look_at_their_data_run_client_by_client():
 
 
 def test_large_clients_are_blocks_of_their_own(monkeypatch):
-    monkeypatch.setattr("pvi.solvers.blocks.ROWS", 60)
+    monkeypatch.setattr("pvi.blocks.ROWS", 60)
     problems, prior = federation(model_of("bernoulli"), clients_of("bernoulli", [40, 7, 25, 300, 41, 12, 9, 30]))
     compare(problems, [prior] * 8, [prior] * 8)
 

@@ -14,9 +14,8 @@ from pvi.families import GaussianFamily, Product
 from pvi.families.rows import combined, curvature, predicted
 from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
-from pvi.quadrature import RowExpectations, many_expectations
-from pvi.solvers.expected import MAX_SCALE
-from pvi.solvers.row_sums import RowSums
+from pvi.quadrature import RowExpectations
+from pvi.row_sums import RowSums
 from pvi.stack import partition
 
 ROWS = 2**13
@@ -43,50 +42,28 @@ class Block(NamedTuple):
         return len(self.widths)
 
 
-class Clients(NamedTuple):
-    """What stays the same over a solve for M clients, in the order of the ``blocks``.
-
-    Of the ``cavity [M, num_natural]`` ``slope [M, size]`` is its gradient in x at 0, ``precision [M, size, size]`` its
-    precision.
-    """
-
-    family: Product
-    blocks: tuple[Block, ...]
-    cavity: Tensor
-    slope: Tensor
-    precision: Tensor
-
-
-def by_block(clients: Clients, value: Tensor) -> list[tuple[Block, Tensor]]:
-    """The blocks, each with its clients' part of ``value [M, ...]``."""
-    sizes = [block.num_clients for block in clients.blocks]
-    return list(zip(clients.blocks, value.split(sizes), strict=True))
-
-
-def flags(clients: Clients, value: Tensor) -> list[list[bool]]:
-    """The truth of ``value [M]`` by block."""
-    found = iter(value.tolist())
-    return [[next(found) for _ in range(block.num_clients)] for block in clients.blocks]
-
-
-def gather(
-    problems: Sequence[LocalProblem], cavities: Sequence[Tensor], engine: Engine | None
-) -> tuple[list[int], Clients]:
-    """Clients with one family, and their positions in the order of the blocks."""
-    family, device = problems[0].family, cavities[0].device
+def gather(problems: Sequence[LocalProblem], engine: Engine | None) -> tuple[list[int], tuple[Block, ...]]:
+    """Clients of one family in blocks, and their positions in the order of the blocks."""
     blocks: list[Block] = []
     order: list[int] = []
     for members in partition(problems) if len(problems) > 1 else [[0]]:
         longest = max(problems[index].batch.num_rows for index in members)
-        most = max(1, ROWS // longest) if device.type == "cpu" else len(members)
+        most = max(1, ROWS // longest) if problems[0].batch.device.type == "cpu" else len(members)
         for start in range(0, len(members), most):
             chosen = members[start : start + most]
             blocks.append(_kept([problems[index] for index in chosen], engine))
             order.extend(chosen)
-    cavity = torch.stack([cavities[index] for index in order])
-    zero = cavity.new_zeros(len(order), family.size)
-    slope = torch.func.grad(lambda x: (cavity * family.statistics(x)).sum())(zero)
-    return order, Clients(family, tuple(blocks), cavity, slope, family.precision_matrix(cavity))
+    return order, tuple(blocks)
+
+
+def by_block(blocks: Sequence[Block], value: Tensor) -> list[tuple[Block, Tensor]]:
+    """The blocks, each with its clients' part of ``value [M, ...]``."""
+    return list(zip(blocks, value.split([block.num_clients for block in blocks]), strict=True))
+
+
+def flags(blocks: Sequence[Block], value: Tensor) -> list[list[bool]]:
+    """The truth of ``value [M]`` by block."""
+    return [part.tolist() for part in value.split([block.num_clients for block in blocks])]
 
 
 def _kept(problems: Sequence[LocalProblem], engine: Engine | None) -> Block:
@@ -136,17 +113,11 @@ def variances(block: Block, family: Product, natural: Tensor) -> Tensor:
     return family.predictor_variance(natural, block.design, block.squares)
 
 
-def narrowed(clients: Clients, natural: Tensor) -> Tensor:
-    """Starts ``[M, num_natural]``, or ones with their means under which E[exp f] is finite for every row's f."""
-    widest = [variances(block, clients.family, part).amax(-1) for block, part in by_block(clients, natural)]
-    return natural * (torch.cat(widest)[:, None].sqrt() / MAX_SCALE).square().clamp(min=1)
-
-
 def row_expectations(block: Block, family: Product, natural: Tensor) -> RowExpectations:
     """Quadrature over each row's predictor, ``[m, n]``; 0 where there is no row."""
     loc = predicted(block.design, family.location(natural)) + block.offset
     scale = variances(block, family, natural).sqrt()
-    found = many_expectations(block.sums, loc, scale, block.widths, block.sums.at_once)
+    found = block.sums.expectations(loc, scale, block.widths)
     if block.present is None:
         return found
     present, zero = block.present, torch.zeros_like(loc)

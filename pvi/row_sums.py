@@ -17,20 +17,20 @@ from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.programs.row_likelihood import close, row_log_prob
 from pvi.programs.weighted import refill
-from pvi.quadrature import weighted_sums
+from pvi.quadrature import RowExpectations, many_expectations, weighted_sums
 from pvi.stack import NotVectorisable, keep, kind, stack
 
 Likelihood = Callable[..., Tensor]
 """(f ``[k, m n]``, *data) -> log p ``[k, m n]``."""
 
-WORTH = 30
+WORTH = 10
 """Runs of a program after which it is captured: about what that costs."""
 NUMBERS = 2**15
 """Numbers in one run of a graph on the CPU; on a GPU, where small kernels cost as much as large ones, many more."""
 
 
 class RowSums:
-    """:data:`~pvi.quadrature.Sums` of m clients' rows, each client's padded to n.
+    """Quadrature over m clients' rows, each client's padded to n.
 
     ``engine`` keeps graphs; without one nothing is captured. ``at_once`` is the number of nodes that the captured graph
     takes, ``None`` as long as there is none.
@@ -43,6 +43,7 @@ class RowSums:
         self._own = partial(_one_by_one, problems)
         self._likelihood: Likelihood | None = None
         self._graph: Captured | None = None
+        self._last: tuple[Tensor, Tensor, RowExpectations] | None = None
         if engine is None:
             return
         stacked = stack(problems)
@@ -53,17 +54,25 @@ class RowSums:
                 self._likelihood, self._data = likelihood, data
                 break
 
-    def __call__(self, loc: Tensor, scale: Tensor, nodes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """See :func:`~pvi.quadrature.weighted_sums`."""
+    def expectations(self, loc: Tensor, scale: Tensor, widths: Sequence[float]) -> RowExpectations:
+        """Expectations under N(loc, scale²), each ``[m, n]``; the last ones are kept."""
+        if self._last is not None and torch.equal(loc, self._last[0]) and torch.equal(scale, self._last[1]):
+            return self._last[2]
+        found = many_expectations(self._sums, loc, scale, widths, self.at_once)
+        if self.engine is not None:
+            self._last = loc, scale, found
+        return found
+
+    def _sums(self, *given: Tensor) -> tuple[Tensor, Tensor]:
         if self._graph is not None:
-            values, slopes = self._graph(loc, scale, nodes, weights, *self._data)
+            values, slopes = self._graph(*given, *self._data)
             return values, slopes
         if self._likelihood is None:
-            return weighted_sums(self._own, loc, scale, nodes, weights)
+            return weighted_sums(self._own, *given)
         self._runs += 1
-        found = _sums(self._likelihood, loc, scale, nodes, weights, *self._data)
+        found = _sums(self._likelihood, *given, *self._data)
         if self._runs == WORTH:
-            self._capture(loc, scale)
+            self._capture(*given[:2])
         return found
 
     def _is_right(self, likelihood: Likelihood, data: Sequence[Tensor], present: Tensor | None) -> bool:
@@ -90,8 +99,9 @@ class RowSums:
         assert self._likelihood is not None
         limit = NUMBERS if loc.device.type == "cpu" else 2**22
         number = min(16, max(4, limit // loc.numel()))
-        spread = torch.linspace(-1, 1, number, dtype=loc.dtype, device=loc.device).expand(len(loc), number).contiguous()
-        example = (loc, scale, spread, torch.ones_like(spread), *self._data)
+        nodes = torch.linspace(-1, 1, number, dtype=loc.dtype, device=loc.device)
+        both = torch.stack([torch.ones_like(nodes), nodes]).expand(len(loc), 2, number).contiguous()
+        example = (loc, scale, nodes[:, None].expand(number, len(loc)).contiguous(), both, both, *self._data)
         function = partial(_sums, self._likelihood)
         key = ("rows", kind(self._problem), self._shape, len(self._data))
         try:
@@ -105,9 +115,9 @@ class RowSums:
 
 
 def _sums(
-    likelihood: Likelihood, loc: Tensor, scale: Tensor, nodes: Tensor, weights: Tensor, *data: Tensor
+    likelihood: Likelihood, loc: Tensor, scale: Tensor, nodes: Tensor, even: Tensor, odd: Tensor, *data: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return weighted_sums(lambda f: likelihood(f, *data), loc, scale, nodes, weights)
+    return weighted_sums(lambda f: likelihood(f, *data), loc, scale, nodes, even, odd)
 
 
 def _one_by_one(problems: Sequence[LocalProblem], f: Tensor) -> Tensor:
