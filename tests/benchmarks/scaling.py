@@ -1,0 +1,74 @@
+"""How cost grows with clients and with rows, and what unequal clients cost."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from benchmarks.compare import BATCHED, Effort, compare
+from benchmarks.measure import Contender, Spread, exponent, timings
+from benchmarks.ours import CAPTURED, COMPILED, alike, prepare, together
+from benchmarks.problems import Case, logistic
+from benchmarks.targets import UNEQUAL, Verdict
+
+
+class Row(NamedTuple):
+    """A contender's median milliseconds a step of all clients at each size, and the exponent fitted to them."""
+
+    contender: str
+    costs: list[float]
+    exponent: float
+
+
+class Growth(NamedTuple):
+    """Cost against a size that grows."""
+
+    what: str
+    sizes: list[int]
+    rows: list[Row]
+
+
+def growth(
+    what: str, sizes: Sequence[int], case_of: Callable[[int], Case], device: torch.device, effort: Effort
+) -> Iterator[str | Growth]:
+    """What has been measured so far in words, then all of it."""
+    costs: dict[str, list[float]] = {name: [] for name in BATCHED}
+    for size in sizes:
+        case = case_of(size)
+        yield case.label
+        found = compare(case, device, effort, BATCHED).timings
+        for name in BATCHED:
+            costs[name].append(found.cost(name).median * len(case.clients) / 1e3)
+    yield Growth(what, list(sizes), [Row(name, values, exponent(sizes, values)) for name, values in costs.items()])
+
+
+def many_clients(clients: int) -> Case:
+    """Small models: 20 features and 20 rows a client, all of them in every step."""
+    return logistic(clients, features=20, rows=20, batch_size=None)
+
+
+def many_rows(rows: int) -> Case:
+    """Ten clients with so many rows each, all of them in every step."""
+    case = logistic(10, features=20, rows=rows, batch_size=None)
+    return case._replace(label=f"{case.label}, {rows:,} rows each")
+
+
+def preparation(sizes: Sequence[int], device: torch.device, clock: Callable[[Callable[[], object]], float]) -> Row:
+    """Milliseconds that :func:`pvi.fit` needs to look at the clients' models before its first round."""
+    costs = [1e3 * clock(lambda size=size: prepare(many_clients(size), device)) for size in sizes]  # type: ignore[misc]
+    return Row("looking at the model", costs, exponent(sizes, costs))
+
+
+def unequal(device: torch.device, effort: Effort, small: int = 100, large: int = 10_000) -> list[Verdict]:
+    """Ten small clients and a large one against eleven equal ones with the same rows in total, all rows a step."""
+    rows = [small] * 10 + [large]
+    found: list[Verdict] = []
+    for name in (CAPTURED, COMPILED):
+        contenders: list[Contender] = []
+        for label, sizes in (("unequal", rows), ("equal", [sum(rows) // len(rows)] * len(rows))):
+            case = logistic(len(rows), features=20, rows=sizes, batch_size=None).to(device)
+            contenders.append(together(case, alike(case, device), name == COMPILED)._replace(name=label))
+        ratio: Spread = timings(contenders, effort.repeats, effort.seconds, device).ratio("unequal", "equal")
+        what = f"unequal clients, ten of {small:,} rows and one of {large:,} / eleven equal ones, {name}"
+        found.append(Verdict(what, ratio, UNEQUAL, True))
+    return found
