@@ -129,6 +129,9 @@ def _turn_over(graph: torch.fx.Graph, product: torch.fx.Node) -> None:
     with graph.inserting_before(product):
         left, right = product.args
         other = turned(graph.call_function(torch.ops.aten.bmm.default, (turned(right), turned(left))))
+        # In memory as the product was: views of it were captured for that layout.
+        layout: dict[str, Any] = {"memory_format": torch.contiguous_format}
+        other = graph.call_function(torch.ops.aten.clone.default, (other,), layout)
     product.replace_all_uses_with(other)
     graph.erase_node(product)
 

@@ -89,6 +89,7 @@ def many_step(problem: LocalProblem, given: Inputs, layers: Layers | None) -> Ca
     return all_lanes
 
 
+@torch.no_grad()  # a model may hold parameters that nobody learns
 def ascend(
     options: Options, lanes: Lanes, cavities: Tensor, starts: Tensor, seeds: Sequence[int], engine: Engine
 ) -> list[Solved]:

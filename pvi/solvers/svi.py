@@ -81,6 +81,7 @@ class SVI:
         size = self.batch_size if plate is None else plate[2]
         return None if size is None or size >= num_rows(problem.program, problem.batch) else size
 
+    @torch.no_grad()  # a model may hold parameters that nobody learns
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
         """See :class:`~pvi.solvers.protocol.Solver`; raises ``ValueError`` for a discrete latent."""
         check_reparameterised(problem)

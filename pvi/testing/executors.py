@@ -28,6 +28,7 @@ def check_executor(executor: Executor, *, seed: int = 0) -> None:
     Answers come in the order of the tasks, for one task and for none too; a client whose solve breaks down gives no
     update and harms no other. Runs repeat bit for bit, and leave their arguments, torch's global random state, the
     default dtype and Pyro's parameter store alone.
+
     Raises:
         AssertionError: naming the executor, the fixture and the law.
     """
