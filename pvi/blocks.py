@@ -15,7 +15,7 @@ from pvi.families.rows import combined, curvature, predicted
 from pvi.objectives import LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.quadrature import RowExpectations
-from pvi.row_sums import RowSums
+from pvi.row_likelihoods import RowLikelihood, many_expectations
 from pvi.stack import partition
 
 ROWS = 2**13
@@ -26,20 +26,18 @@ class Block(NamedTuple):
     """m clients, shorter ones padded with rows of zeros.
 
     ``design [m, n, size]`` and ``squares``, its squares (``None`` where the family has no use for them), ``offset
-    [m, n]``, ``present [m, n]`` (``None`` where nothing is padded), the likelihoods' ``widths``, and their ``sums``.
+    [m, n]``, and the ``likelihood`` of their rows.
     """
 
     design: Tensor
     squares: Tensor | None
     offset: Tensor
-    present: Tensor | None
-    widths: tuple[float, ...]
-    sums: RowSums
+    likelihood: RowLikelihood
 
     @property
     def num_clients(self) -> int:
         """m."""
-        return len(self.widths)
+        return len(self.offset)
 
 
 def gather(problems: Sequence[LocalProblem], engine: Engine | None) -> tuple[list[int], tuple[Block, ...]]:
@@ -56,14 +54,14 @@ def gather(problems: Sequence[LocalProblem], engine: Engine | None) -> tuple[lis
     return order, tuple(blocks)
 
 
-def by_block(blocks: Sequence[Block], value: Tensor) -> list[tuple[Block, Tensor]]:
-    """The blocks, each with its clients' part of ``value [M, ...]``."""
-    return list(zip(blocks, value.split([block.num_clients for block in blocks]), strict=True))
+def split(blocks: Sequence[Block], value: Tensor) -> tuple[Tensor, ...]:
+    """``value [M, ...]`` by block."""
+    return value.split([block.num_clients for block in blocks])
 
 
 def flags(blocks: Sequence[Block], value: Tensor) -> list[list[bool]]:
     """The truth of ``value [M]`` by block."""
-    return [part.tolist() for part in value.split([block.num_clients for block in blocks])]
+    return [part.tolist() for part in split(blocks, value)]
 
 
 def _kept(problems: Sequence[LocalProblem], engine: Engine | None) -> Block:
@@ -78,23 +76,18 @@ def block(problems: Sequence[LocalProblem], engine: Engine | None) -> Block:
     """The block of some clients; designs are laid out column by column, for which products with them are fastest."""
     predictors = [_predictor(problem) for problem in problems]
     rows = [len(predictor.offset) for predictor in predictors]
-    present = None
     if len(problems) == 1:
         transposed, offset = predictors[0].design.mT.contiguous()[None], predictors[0].offset[None]
     else:
-        first, longest = predictors[0], max(rows)
-        transposed = first.design.new_zeros(len(rows), first.design.shape[1], longest)
-        offset = first.offset.new_zeros(len(rows), longest)
+        first = predictors[0]
+        transposed = first.design.new_zeros(len(rows), first.design.shape[1], max(rows))
+        offset = first.offset.new_zeros(len(rows), max(rows))
         for index, predictor in enumerate(predictors):
             transposed[index, :, : rows[index]] = predictor.design.mT
             offset[index, : rows[index]] = predictor.offset
-        if min(rows) < longest:
-            numbers = torch.arange(longest, device=offset.device)
-            present = numbers < torch.tensor(rows, device=offset.device)[:, None]
     design, family = transposed.mT, problems[0].family
     squares = None if is_dense(family) else design.square()
-    widths = tuple(predictor.width for predictor in predictors)
-    return Block(design, squares, offset, present, widths, RowSums(problems, engine))
+    return Block(design, squares, offset, RowLikelihood(problems, engine))
 
 
 def size(block: Block) -> int:
@@ -113,15 +106,13 @@ def variances(block: Block, family: Product, natural: Tensor) -> Tensor:
     return family.predictor_variance(natural, block.design, block.squares)
 
 
-def row_expectations(block: Block, family: Product, natural: Tensor) -> RowExpectations:
-    """Quadrature over each row's predictor, ``[m, n]``; 0 where there is no row."""
-    loc = predicted(block.design, family.location(natural)) + block.offset
-    scale = variances(block, family, natural).sqrt()
-    found = block.sums.expectations(loc, scale, block.widths)
-    if block.present is None:
-        return found
-    present, zero = block.present, torch.zeros_like(loc)
-    return RowExpectations(*[torch.where(present, value, zero) for value in found])
+def row_expectations(blocks: Sequence[Block], family: Product, naturals: Sequence[Tensor]) -> list[RowExpectations]:
+    """Quadrature over each row's predictor, ``[m, num_natural] -> [m, n]`` by block; 0 where there is no row."""
+    moments = []
+    for block, natural in zip(blocks, naturals, strict=True):
+        loc = predicted(block.design, family.location(natural)) + block.offset
+        moments.append((loc, variances(block, family, natural).sqrt()))
+    return many_expectations([block.likelihood for block in blocks], moments)
 
 
 def slopes(block: Block, first: Tensor) -> Tensor:

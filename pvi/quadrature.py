@@ -1,14 +1,14 @@
 """Expectations of a smooth function under a one-dimensional Gaussian."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 MAX_ELEMENTS = 4_000_000
 """Numbers in one evaluation of a program: bounds the memory. Smaller pieces only run the program more often."""
@@ -51,31 +51,51 @@ def _gauss_hermite(number: int) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(nodes), torch.as_tensor(weights / weights.sum())
 
 
-def rules(ratios: Sequence[float], like: Tensor, multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """:func:`gaussian_quadrature` for several scales / widths, each ``[m, nodes]``: shorter rules end in weights of 0.
+LADDER = (0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, *(1.25**k for k in range(1, 20)))
+"""Scales / widths: rows up to the same one share nodes. Beyond the last one all have the most."""
 
-    The number of nodes is a multiple of ``multiple``.
+
+class Rules(NamedTuple):
+    """The quadratures of the ladder: ``nodes [classes, nodes]``, the shorter ones filled up with zeros.
+
+    ``even`` holds the weights w and w (z² - 1), ``odd`` w and w z, each ``[classes, 2, nodes]``; ``lengths`` the
+    numbers of nodes.
     """
-    if max(ratios) <= 1:
-        table, numbers = _gauss_hermite_rules(like.dtype, like.device), [hermite_order(ratio) for ratio in ratios]
-        chosen = torch.tensor(numbers, device=like.device)
-        length = -(-max(numbers) // multiple) * multiple
-        nodes, weights = table[0, chosen, :length], table[1, chosen, :length]
-        return pad(nodes, (0, length - nodes.shape[1])), pad(weights, (0, length - weights.shape[1]))
-    found = [gaussian_quadrature(ratio, 1.0, like) for ratio in ratios]
-    length = -(-max(len(nodes) for nodes, _ in found) // multiple) * multiple
-    padded = [[pad(value, (0, length - len(value))) for value in parts] for parts in zip(*found, strict=True)]
-    return torch.stack(padded[0]), torch.stack(padded[1])
+
+    nodes: Tensor
+    even: Tensor
+    odd: Tensor
+    lengths: tuple[int, ...]
 
 
 @cache
-def _gauss_hermite_rules(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Nodes and weights of every order, ``[2, orders, nodes]``, filled up with zeros."""
-    longest = hermite_order(1.0)
-    table = torch.zeros(2, longest + 1, longest, dtype=torch.float64)
-    for number in range(1, longest + 1):
-        table[0, number, :number], table[1, number, :number] = _gauss_hermite(number)
-    return table.to(device, dtype)
+def rules(dtype: torch.dtype, device: torch.device) -> Rules:
+    """One quadrature for each class of :func:`classes`."""
+    like = torch.zeros((), dtype=torch.float64)
+    found = [gaussian_quadrature(ratio, 1.0, like) for ratio in (*LADDER, 1e9)]
+    lengths = tuple(len(nodes) for nodes, _ in found)
+    nodes, weights = (pad_sequence(list(parts), batch_first=True) for parts in zip(*found, strict=True))
+    even = torch.stack([weights, weights * (nodes.square() - 1)], 1)
+    odd = torch.stack([weights, weights * nodes], 1)
+    return Rules(nodes.to(device, dtype), even.to(device, dtype), odd.to(device, dtype), lengths)
+
+
+@cache
+def _ladder(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(LADDER, dtype=dtype, device=device)
+
+
+def classes(scale: Tensor, width: Tensor | float) -> Tensor:
+    """Which quadrature of :func:`rules` each row takes: it depends on nothing but the row."""
+    return torch.bucketize(scale / width, _ladder(scale.dtype, scale.device))
+
+
+def clamped(scale: Tensor, width: Tensor | float) -> Tensor:
+    """Scales below width · eps^(3/8), about 1e-6 in float64, count as that.
+
+    Stein's identity rounds as 1 / scale; this moves expectations by 1e-12 of the curvature.
+    """
+    return scale.clamp(min=torch.finfo(scale.dtype).eps ** 0.375 * width)
 
 
 class RowExpectations(NamedTuple):
@@ -91,59 +111,34 @@ class RowExpectations(NamedTuple):
     stein: Tensor
 
 
-Sums = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""What :func:`weighted_sums` gives for a likelihood."""
-
-
-def weighted_sums(
-    log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, nodes: Tensor, even: Tensor, odd: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Σ_k even_k log p and Σ_k odd_k (log p)' at f = loc + scale z_k, each ``[m, 2, n]``.
-
-    ``loc`` and ``scale`` are ``[m, n]``, ``nodes [k, m]``, ``even`` and ``odd [m, 2, k]``; ``log_prob`` maps f
-    ``[k, m n]`` to as many, row by row: one run of the program and one backward pass serve all nodes.
-    """
-    with torch.enable_grad():
-        f = (loc + scale * nodes[..., None]).flatten(1).detach().requires_grad_()
-        rows = log_prob(f)
-        (slope,) = torch.autograd.grad(rows.sum(), f)
-    by_client = [value.detach().unflatten(1, loc.shape).transpose(0, 1) for value in (rows, slope)]
-    return even @ by_client[0], odd @ by_client[1]
-
-
 def expectations(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, width: float) -> RowExpectations:
     """Expectations for f_i ~ N(loc_i, scale_i²), each ``[n]``; carries no gradient.
 
-    ``log_prob`` maps f ``[k, n]`` to ``[k, n]``, row by row.
+    ``log_prob`` maps f ``[k, n]`` to ``[k, n]``, row by row: one run of the program and one backward pass serve all
+    nodes. The second derivative follows by Stein's identity.
     """
-    found = many_expectations(partial(weighted_sums, log_prob), loc[None], scale[None], [width])
-    return RowExpectations(*[value[0] for value in found])
+    scale, table = clamped(scale, width), rules(scale.dtype, scale.device)
+    own = classes(scale, width)
+    number = int(own.max()) + 1
+    length, size = max(table.lengths[:number]), max(1, MAX_ELEMENTS // max(1, len(loc)))
+    sums = loc.new_zeros(2, 2 * number, len(loc))
+    for start in range(0, length, size):
+        piece = slice(start, min(start + size, length))
+        with torch.enable_grad():
+            f = (loc + scale * table.nodes[:number, piece].mT[:, own]).detach().requires_grad_()
+            rows = log_prob(f)
+            (slope,) = torch.autograd.grad(rows.sum(), f)
+        # The sums for all classes take less time than rows of every class apart.
+        sums[0] += table.even[:number, :, piece].flatten(0, 1) @ rows.detach()
+        sums[1] += table.odd[:number, :, piece].flatten(0, 1) @ slope
+    (value, stein), (first, turned) = (
+        sums.unflatten(1, (number, 2)).movedim(1, 0)[own, :, :, _positions(loc)].permute(1, 2, 0)
+    )
+    return RowExpectations(value, first, turned / scale, stein)
 
 
-def many_expectations(
-    sums: Sums, loc: Tensor, scale: Tensor, widths: Sequence[float], at_once: int | None = None
-) -> RowExpectations:
-    """:func:`expectations` of m clients' rows, ``[m, n]``, each client with the nodes that it needs.
-
-    ``sums`` is called for ``at_once`` nodes a time, for as many as memory allows if that is ``None``.
-
-    The second derivative follows by Stein's identity, whose rounding grows as 1 / scale; a scale below
-    width · eps^(3/8), about 1e-6 in float64, counts as that, which moves expectations by 1e-12 of the curvature.
-    """
-    least = torch.finfo(scale.dtype).eps ** 0.375
-    smallest = scale.new_tensor(widths)[:, None] if len(widths) > 1 else widths[0]
-    scale = scale.clamp(min=least * smallest)
-    ratios = [largest / width for largest, width in zip(scale.amax(-1).tolist(), widths, strict=True)]
-    nodes, weights = rules(ratios, loc, at_once or 1)
-    even = torch.stack([weights, weights * (nodes.square() - 1)], 1)
-    odd = torch.stack([weights, weights * nodes], 1)
-    size = at_once or max(1, MAX_ELEMENTS // max(1, loc.numel()))
-    pieces = zip(nodes.mT.contiguous().split(size), even.split(size, -1), odd.split(size, -1), strict=True)
-    parts = [sums(loc, scale, *piece) for piece in pieces]
-    values, slopes = parts[0]
-    for more, steeper in parts[1:]:
-        values, slopes = values + more, slopes + steeper
-    return RowExpectations(values[:, 0], slopes[:, 0], slopes[:, 1] / scale, values[:, 1])
+def _positions(like: Tensor) -> Tensor:
+    return torch.arange(len(like), device=like.device)
 
 
 def expected_value(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, width: float) -> Tensor:

@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from pvi.blocks import gather, row_expectations, split
 from pvi.capture import Function
 from pvi.engine import Engine, Group
+from pvi.families import Product
 from pvi.objectives import NUM_SAMPLES, Estimate, LocalProblem, average, client_term, is_exact, with_own_latents
+from pvi.programs.linear_predictor import LinearPredictor
 from pvi.programs.weighted import tensors_of
 from pvi.stack import keep, kind, likelihood
 
@@ -29,14 +32,18 @@ def terms(problems: Sequence[LocalProblem], natural: Tensor, conditionals: Seque
 def many_terms(
     engine: Engine, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
 ) -> list[Estimate]:
-    """What :func:`terms` gives, up to rounding; small clients whose expectations need draws are computed together.
+    """What :func:`terms` gives, up to rounding.
+
+    Quadratures and small clients whose expectations need draws are computed together.
 
     Raises :class:`~pvi.stack.NotVectorisable` where they cannot be.
     """
-    found: dict[int, Estimate] = {}
+    found = _by_quadrature(engine, problems, natural, conditionals)
     chunks: list[list[int]] = [[]]
     total = 0
     for index, problem in enumerate(problems):
+        if index in found:
+            continue
         numbers = _numbers(problem)
         if is_exact(problem) or numbers > SMALL:
             found[index] = client_term(problem, natural, conditionals[index], seed=index)
@@ -50,6 +57,27 @@ def many_terms(
         chosen, own = [problems[index] for index in chunk], [conditionals[index] for index in chunk]
         found |= dict(zip(chunk, _chunk(engine, chosen, natural, own, chunk), strict=True))
     return [found[index] for index in range(len(problems))]
+
+
+def _by_quadrature(
+    engine: Engine, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
+) -> dict[int, Estimate]:
+    """The terms of generalised linear models by position. Newton's next solve from q starts with the same rows."""
+    families: dict[Product, list[int]] = {}
+    for index, problem in enumerate(problems):
+        if isinstance(problem.predictor, LinearPredictor):
+            families.setdefault(problem.family, []).append(index)
+    found: dict[int, Estimate] = {}
+    for family, members in families.items():
+        order, blocks = gather([problems[index] for index in members], engine)
+        chosen = [members[position] for position in order]
+        locals_ = torch.stack([problems[index].local(natural, conditionals[index]) for index in chosen])
+        rows = row_expectations(blocks, family, split(blocks, locals_))
+        values = torch.cat([block.value.sum(-1) for block in rows]).tolist()
+        for index, value in zip(chosen, values, strict=True):
+            likelihood = Estimate(value, 0.0)
+            found[index] = with_own_latents(problems[index], natural, conditionals[index], likelihood)
+    return found
 
 
 def _numbers(problem: LocalProblem) -> int:

@@ -12,6 +12,7 @@ MODELS = ROOT.parent / "models"
 
 LAYERS = (
     "quadrature",
+    "packed_quadrature",
     "families",
     "posterior",
     "factors",
@@ -25,7 +26,8 @@ LAYERS = (
     "replay",
     "capture",
     "engine",
-    "row_sums",
+    "row_graph",
+    "row_likelihoods",
     "blocks",
     "terms",
     "solvers",

@@ -10,10 +10,11 @@ from pvi.executors.loop import RESIDENT, Answer, Loop, Task
 from pvi.executors.vectorised import Vectorised
 from pvi.memory import Store
 from pvi.objectives import Estimate, LocalProblem
+from pvi.programs.linear_predictor import LinearPredictor
 from pvi.solvers import ManySolver, Solver
 
 MANY = 20
-"""Clients whose free energies are computed together: fewer take less time than to capture one of all."""
+"""Clients whose draws' free energies are computed together: fewer take less time than to capture one of all."""
 
 
 @dataclass(frozen=True)
@@ -41,4 +42,6 @@ class Auto:
         self, problems: Sequence[LocalProblem], natural: Tensor, conditionals: Sequence[Tensor | None]
     ) -> list[Estimate]:
         """See :class:`~pvi.executors.loop.Executor`."""
-        return (self.vectorised if len(problems) >= MANY else Loop()).terms(problems, natural, conditionals)
+        exact = len(problems) > 1 and all(isinstance(problem.predictor, LinearPredictor) for problem in problems)
+        together = exact or len(problems) >= MANY
+        return (self.vectorised if together else Loop()).terms(problems, natural, conditionals)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.blocks import Block, by_block, flags, hessians, is_dense
+from pvi.blocks import Block, flags, hessians, is_dense, split
 from pvi.families import Product
 
 STALE = 0.01
@@ -43,8 +43,8 @@ def renewed(
     if not bool(stale.any()):
         return last
     kept, matrices = [], list[Tensor]()
-    parts = zip(by_block(blocks, last.matrix), both, flags(blocks, stale), strict=True)
-    for (block, matrix), (new, old), moved in parts:
+    parts = zip(blocks, split(blocks, last.matrix), both, flags(blocks, stale), strict=True)
+    for block, matrix, (new, old), moved in parts:
         chosen = [index for index, flag in enumerate(moved) if flag]
         if len(chosen) == len(moved):
             kept.append(new)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.blocks import Block, by_block, flags, row_expectations, variances
+from pvi.blocks import Block, flags, row_expectations, split, variances
 from pvi.families import Product
 from pvi.objectives import regulariser
 from pvi.quadrature import RowExpectations
@@ -51,13 +51,14 @@ def clients_of(family: Product, blocks: tuple[Block, ...], cavity: Tensor) -> Cl
 
 def narrowed(clients: Clients, natural: Tensor) -> Tensor:
     """Starts ``[M, num_natural]``, or ones with their means under which E[exp f] is finite for every row's f."""
-    widest = [variances(block, clients.family, part).amax(-1) for block, part in by_block(clients.blocks, natural)]
+    parts = zip(clients.blocks, split(clients.blocks, natural), strict=True)
+    widest = [variances(block, clients.family, part).amax(-1) for block, part in parts]
     return natural * (torch.cat(widest)[:, None].sqrt() / MAX_SCALE).square().clamp(min=1)
 
 
 def init(clients: Clients, natural: Tensor) -> NewtonState:
     """The state at proper q, ``[M, num_natural]``."""
-    rows = tuple(row_expectations(block, clients.family, part) for block, part in by_block(clients.blocks, natural))
+    rows = tuple(row_expectations(clients.blocks, clients.family, split(clients.blocks, natural)))
     return NewtonState(natural, rows, free_energy(clients, natural, rows), nothing(clients.family, natural))
 
 
@@ -71,8 +72,8 @@ def leave(clients: Clients, state: NewtonState, running: Sequence[bool]) -> tupl
     wanted = [any(part) for part in flags(clients.blocks, torch.tensor(running))]
     if all(wanted):
         return list(range(len(running))), clients, state
-    places = by_block(clients.blocks, torch.arange(len(running), device=state.natural.device))
-    kept = torch.cat([part for (_, part), want in zip(places, wanted, strict=True) if want])
+    places = split(clients.blocks, torch.arange(len(running), device=state.natural.device))
+    kept = torch.cat([part for part, want in zip(places, wanted, strict=True) if want])
     curvature = state.curvature
     if curvature is not None:
         weights = tuple(part for part, want in zip(curvature.weights, wanted, strict=True) if want)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pvi.blocks import by_block, flags, row_expectations, slopes, targets
+from pvi.blocks import flags, row_expectations, slopes, split, targets
 from pvi.families import largest_step
 from pvi.quadrature import RowExpectations
 from pvi.solvers.curvature import ascent, renewed
@@ -115,9 +115,11 @@ def _rows(
     clients: Clients, natural: Tensor, last: Sequence[RowExpectations], needed: Tensor
 ) -> tuple[RowExpectations, ...]:
     """Row expectations of the blocks in which a client needs them, the ``last`` ones in others."""
-    wanted = [any(flags) for flags in flags(clients.blocks, needed)]
-    parts = zip(by_block(clients.blocks, natural), last, wanted, strict=True)
-    return tuple(row_expectations(block, clients.family, part) if want else old for (block, part), old, want in parts)
+    wanted = [index for index, part in enumerate(flags(clients.blocks, needed)) if any(part)]
+    parts, blocks = split(clients.blocks, natural), clients.blocks
+    new = row_expectations([blocks[k] for k in wanted], clients.family, [parts[k] for k in wanted])
+    found = dict(zip(wanted, new, strict=True))
+    return tuple(found.get(index, old) for index, old in enumerate(last))
 
 
 def _merged(
@@ -130,9 +132,8 @@ def _merged(
     """The new expectations of clients that accepted them; those of clients that are done make no difference."""
     found = []
     sides = zip(flags(clients.blocks, accepted), flags(clients.blocks, ~accepted & running), strict=True)
-    for before, after, (_, chosen), (some, others) in zip(
-        old, new, by_block(clients.blocks, accepted), sides, strict=True
-    ):
+    parts = zip(old, new, split(clients.blocks, accepted), sides, strict=True)
+    for before, after, chosen, (some, others) in parts:
         if not any(others):
             found.append(after)
         elif not any(some):

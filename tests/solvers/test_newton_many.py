@@ -8,7 +8,7 @@ from toy_programs import F64, normal
 
 from pvi.engine import Engine
 from pvi.problem import build_problem
-from pvi.row_sums import RowSums
+from pvi.row_likelihoods import RowLikelihood
 from pvi.solvers import ManySolver, Newton, NotExactError
 
 TRUTH = torch.tensor([0.8, -0.5, 0.3], dtype=F64)
@@ -87,7 +87,7 @@ def test_every_client_takes_its_own_steps(kind, guide):
 @pytest.mark.parametrize("captured", [True, False])
 @pytest.mark.parametrize("guide", GUIDES)
 def test_what_an_engine_keeps_changes_nothing(guide, captured, monkeypatch):
-    monkeypatch.setattr("pvi.row_sums.WORTH", 2 if captured else 10_000)
+    monkeypatch.setattr("pvi.row_likelihoods.WORTH", 0 if captured else 10**12)
     problems, prior = federation(model_of("bernoulli"), clients_of("bernoulli"), guide)
     engine, given = Engine(compile=False), ([prior] * len(problems), [prior] * len(problems))
     for _ in range(2):
@@ -189,15 +189,15 @@ def test_single_precision():
         assert distance.abs().max() < 5e-4
 
 
-def log_probs_run(problems):
-    """How the likelihoods of these clients are run together: as ``RowSums`` found out."""
-    found = RowSums(problems, Engine(compile=False))._likelihood
-    return None if found is None else found.__name__
+def has_graph(problems, monkeypatch):
+    """Whether one graph serves these clients."""
+    monkeypatch.setattr("pvi.row_likelihoods.WORTH", 0)
+    return RowLikelihood(problems, Engine(compile=False)).ready()
 
 
-def test_programs_run_once_for_all_clients_where_that_is_right():
+def test_one_graph_serves_all_clients_where_that_is_right(monkeypatch):
     problems, _ = federation(model_of("bernoulli"), clients_of("bernoulli"))
-    assert log_probs_run(problems) == "run"
+    assert has_graph(problems, monkeypatch)
 
     def counting(x, y):
         weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
@@ -214,33 +214,44 @@ def test_programs_run_once_for_all_clients_where_that_is_right():
         with pyro.plate("rows", len(y)):
             pyro.sample("y", dist.Normal(x @ weights, noise), obs=y)
 
-    noises = [torch.tensor(0.5 + k, dtype=F64) for k in range(6)]
-    noisy = [(*client, noise) for client, noise in zip(clients_of("normal"), noises, strict=True)]
-    for model, clients, unequal, equal in (
-        (counting, clients_of("bernoulli"), None, "by_client"),
-        (centred, clients_of("normal"), None, "by_client"),
-        (own_noise, noisy, "by_client", "by_client"),
-    ):
-        problems, prior = federation(model, clients)
-        assert log_probs_run(problems) == unequal, model
-        assert log_probs_run([problems[0], problems[4]]) == equal, model
-        infos = compare(problems, [prior] * 6, [prior] * 6)
-        assert all(info.converged for info in infos), infos
-
-
-def test_programs_that_look_at_their_data_run_client_by_client():
-    def model(x, y):
+    def looking(x, y):
         weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
         scale = 1.0 if float(y.sum()) > 5 else 0.5
         with pyro.plate("rows", len(y)):
             pyro.sample("y", dist.Normal(scale * (x @ weights), scale), obs=y)
 
-    problems, prior = federation(model, clients_of("normal"))
+    normals = clients_of("normal")
+    noisy = [(*client, torch.tensor(0.5 + k, dtype=F64)) for k, client in enumerate(normals)]
+    for model, clients in (
+        (counting, clients_of("bernoulli")),
+        (centred, normals),
+        (own_noise, noisy),
+        (looking, normals),
+    ):
+        problems, prior = federation(model, clients)
+        assert not has_graph(problems, monkeypatch), model
+        infos = compare(problems, [prior] * 6, [prior] * 6)
+        assert all(info.converged for info in infos), infos
+
+
+def test_rows_with_data_of_their_own_in_the_likelihood(monkeypatch):
+    """The graph takes what it needs of the data: noise and exposure here, of some clients in any order."""
+
+    def model(x, noise, y):
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(3), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.StudentT(4.0, x @ weights, noise), obs=y)
+
+    clients = [(x, 0.3 + normal(len(y), seed=k).square(), y) for k, (x, y) in enumerate(clients_of("student"))]
+    problems, prior = federation(model, clients)
+    assert has_graph(problems, monkeypatch)
     compare(problems, [prior] * 6, [prior] * 6)
 
 
 def test_large_clients_are_blocks_of_their_own(monkeypatch):
     monkeypatch.setattr("pvi.blocks.ROWS", 60)
+    monkeypatch.setattr("pvi.row_likelihoods.WORTH", 0)
+    monkeypatch.setattr("pvi.row_graph.CAPACITY", 2100)
     problems, prior = federation(model_of("bernoulli"), clients_of("bernoulli", [40, 7, 25, 300, 41, 12, 9, 30]))
     compare(problems, [prior] * 8, [prior] * 8)
 
