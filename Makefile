@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow bench lint clean
 
 demo: $(INSTALLED)
 	$(BIN)/pvi demo --out demo
@@ -15,10 +15,14 @@ test: lint
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
+bench: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.run
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/benchmarks
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -30,6 +30,8 @@ TARGETS = (
 )
 UNEQUAL = 1.5
 """Ten clients of 100 rows and one of 10,000, against eleven equal ones with as many rows together."""
+LINEAR = 1.1
+"""The exponent of the server's seconds against clients: what a fit to noisy times cannot tell from 1."""
 ADULT_SECONDS = 8.0
 """Adult, split B, 20 rounds with exact local solves."""
 
