@@ -47,9 +47,14 @@ def minibatches(total: int, batch_size: int | None, generator: torch.Generator) 
         while True:
             yield None
     while True:
-        order = torch.randperm(total, generator=generator, device=generator.device)
-        for start in range(0, total - batch_size + 1, batch_size):
-            yield order[start : start + batch_size]
+        yield from epoch(total, batch_size, generator)
+
+
+def epoch(total: int, batch_size: int, generator: torch.Generator) -> Tensor:
+    """The rows of an epoch's steps, ``[steps, batch_size]``."""
+    order = torch.randperm(total, generator=generator, device=generator.device)
+    steps = total // batch_size
+    return order[: steps * batch_size].view(steps, batch_size)
 
 
 class NoiseLanes:
@@ -72,3 +77,41 @@ class NoiseLanes:
         """Go on with these lanes only."""
         self._generators = [self._generators[lane] for lane in lanes.tolist()]
         self._block = self._block[:, lanes]
+
+
+class RowLanes:
+    """The mini-batches of several clients, step by step: each client's are what :func:`minibatches` gives it alone."""
+
+    def __init__(self, seeds: Sequence[int], totals: Sequence[int], batch_size: int, device: torch.device) -> None:
+        self._generators = [row_generator(seed, device) for seed in seeds]
+        self._totals, self._size = list(totals), batch_size
+        self._epochs = [torch.empty(0, batch_size, dtype=torch.long, device=device) for _ in seeds]
+        self._used = [0] * len(self._totals)
+        self._block, self._next = self._epochs[0][:, None], 0
+
+    def next(self) -> Tensor:
+        """``[M, batch_size]``."""
+        if self._next == len(self._block):
+            self._draw()
+        self._next += 1
+        return self._block[self._next - 1]
+
+    def keep(self, lanes: Tensor) -> None:
+        """Go on with these lanes only."""
+        kept = lanes.tolist()
+        self._generators = [self._generators[lane] for lane in kept]
+        self._totals = [self._totals[lane] for lane in kept]
+        self._epochs = [self._epochs[lane] for lane in kept]
+        self._used = [self._used[lane] for lane in kept]
+        self._block = self._block[:, lanes]
+
+    def _draw(self) -> None:
+        """The steps until the first client's epoch is over, at once."""
+        for lane, (rows, used) in enumerate(zip(self._epochs, self._used, strict=True)):
+            if used == len(rows):
+                self._epochs[lane] = epoch(self._totals[lane], self._size, self._generators[lane])
+                self._used[lane] = 0
+        steps = min(len(rows) - used for rows, used in zip(self._epochs, self._used, strict=True))
+        parts = [rows[used : used + steps] for rows, used in zip(self._epochs, self._used, strict=True)]
+        self._block, self._next = torch.stack(parts, 1), 0
+        self._used = [used + steps for used in self._used]

@@ -9,7 +9,7 @@ from torch import Tensor
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.weighted import tensors_of
-from pvi.solvers.draws import minibatches, row_generator
+from pvi.solvers.draws import RowLanes
 from pvi.stack import Flat, Stack
 
 
@@ -92,20 +92,17 @@ class Rows:
 
     def __init__(self, lanes: Lanes, seeds: Sequence[int], like: Tensor) -> None:
         self._lanes, self._like = lanes, like
-        self._streams = [
-            minibatches(total, lanes.batch_size, row_generator(seed, like.device))
-            for total, seed in zip(lanes.totals, seeds, strict=True)
-        ]
+        size = lanes.batch_size
+        self._rows = None if size is None else RowLanes(seeds, lanes.totals, size, like.device)
         self._here = torch.arange(len(seeds), device=like.device)
         self._alone = tensors_of(lanes.problem.batch)
         self._fixed = self._part()
 
     def next(self) -> Inputs:
         """The next step's data."""
-        if self._lanes.batch_size is None:
+        if self._rows is None:
             return self._fixed
-        found = [rows for rows in map(next, self._streams) if rows is not None]
-        data, rows = self._lanes.data, torch.stack(found)
+        data, rows = self._lanes.data, self._rows.next()
         if isinstance(data, Stack):
             return self._fixed._replace(rows=rows)
         places = (rows + data.offsets[self._here, None]).flatten()
@@ -117,7 +114,8 @@ class Rows:
 
     def keep(self, lanes: Tensor) -> None:
         """Go on with these lanes only."""
-        self._streams = [self._streams[lane] for lane in lanes.tolist()]
+        if self._rows is not None:
+            self._rows.keep(lanes)
         self._here = self._here[lanes]
         self._fixed = self._part()
 
