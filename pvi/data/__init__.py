@@ -2,7 +2,18 @@
 
 from pvi.data.aggregation import Choices, aggregate
 from pvi.data.errors import TableError
-from pvi.data.partition import SPLIT_A, SPLIT_B, small_large
+from pvi.data.partition import (
+    SPLIT_A,
+    SPLIT_B,
+    by_column,
+    dirichlet_by_class,
+    dirichlet_by_client,
+    homogeneous,
+    k_means,
+    label_shards,
+    leftover,
+    small_large,
+)
 from pvi.data.reading import ReadOptions, read_file
 from pvi.data.schema import Schema, read_frame
 from pvi.data.sources import read_tables, tables_from_frames
@@ -22,8 +33,15 @@ __all__ = [
     "Tables",
     "TargetRule",
     "aggregate",
+    "by_column",
     "client_statistics",
     "describe",
+    "dirichlet_by_class",
+    "dirichlet_by_client",
+    "homogeneous",
+    "k_means",
+    "label_shards",
+    "leftover",
     "merge",
     "read_file",
     "read_frame",

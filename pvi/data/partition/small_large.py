@@ -1,4 +1,4 @@
-"""Rows dealt to simulated clients: the splits of published experiments, as lists of row numbers."""
+"""Small and large clients with unequal shares of positives: the UCI splits of the PVI paper."""
 
 from collections.abc import Sequence
 from math import floor
@@ -27,7 +27,7 @@ def small_large(
     c the share of negatives, the small clients come first and hold floor((1-ρ) n/M) rows each, of which a share
     c + (1-c) κ is negative (rounded down); they take the first rows of each class in the order of `labels`. What is
     left is shuffled with the seed and dealt to the large clients, floor((1+ρ) n/M) rows each. No row is in two
-    clients; because of the floors up to M rows, the last of the shuffled, are in none.
+    clients; because of the floors up to M rows, the last of the shuffled, are in none: `leftover` names them.
 
     Raises `ValueError` where M is odd, ρ or κ is out of range, labels are not 0 and 1, or rows do not suffice.
 
