@@ -80,8 +80,8 @@ class Result:
     ) -> dict[str, Tensor]:
         """E[y | data] by observed site, ``[rows, ...]``: the distributions' means averaged over posterior draws.
 
-        For a Bernoulli site that is the predictive probability, with far less noise than draws of y. ``client`` as in
-        :meth:`predict`.
+        For a Bernoulli site that is the predictive probability, with far less noise than draws of y; for a Categorical
+        one those of all classes, ``[rows, classes]``. ``client`` as in :meth:`predict`.
         """
         draws = self.mean_draws(*args, num_samples=num_samples, seed=seed, client=client, **kwargs)
         return {name: value.mean(0) for name, value in draws.items()}
@@ -91,7 +91,8 @@ class Result:
     ) -> dict[str, Tensor]:
         """E[y | data, θ_s] at posterior draws θ_s by observed site, ``[num_samples, rows, ...]``.
 
-        Their spread says how well the mean is known; it holds no noise of y.
+        Their spread says how well the mean is known; it holds no noise of y. A Categorical site has the probabilities
+        of its classes, ``[num_samples, rows, classes]``.
         """
         model, batch = self._model(), self._batch(args, kwargs)
         return expected_values(model, self.observed, self._draws(num_samples, seed, client), batch)

@@ -148,16 +148,16 @@ def digits():
 
 
 def fitted(digits, guide, program, executor="vectorised", **options):
-    solver = SVI(**{"steps": 150, "batch_size": 100, "num_particles": 1, "local_reparameterisation": True} | options)
+    solver = SVI(**{"steps": 120, "batch_size": 100, "num_particles": 1, "local_reparameterisation": True} | options)
     return pvi.fit(program, digits[0], guide, solver=solver, rounds=3, damping=0.3, executor=executor)
 
 
 def test_small_weights_learn_where_the_prior_does_not(digits):
-    program = partial(model, classes=10)
+    program = partial(model, hidden=30, classes=10)
     started, prior = fitted(digits, mean_field_guide(program), program), fitted(digits, None, program)
     assert started.history[0].elbo < started.history[1].elbo < started.history[2].elbo
     good, bad = (heldout_metrics(one, digits[1], num_samples=50).loc["new"] for one in (started, prior))
-    # Chance is 0.1 and -2.30 nats a row. Seen: 0.92 and -0.39 nats from small weights, 0.07 and -2.31 from the prior.
+    # Chance is 0.1 and -2.30 nats a row. Seen: 0.94 and -0.35 nats from small weights, 0.12 and -2.30 from the prior.
     assert good["accuracy"] > 0.85
     assert good["log_density"] > -0.6
     assert bad["accuracy"] < 0.2

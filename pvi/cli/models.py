@@ -32,4 +32,6 @@ def models() -> None:
 
 def _argument(parameter: inspect.Parameter) -> str:
     default: Any = parameter.default
-    return parameter.name if default in (inspect.Parameter.empty, None) else f"{parameter.name}={default}"
+    if default in (inspect.Parameter.empty, None):
+        return parameter.name
+    return f"{parameter.name}={default.__name__ if callable(default) else default}"

@@ -115,7 +115,13 @@ def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, Fi
 
 
 def prediction_table(means: torch.Tensor, name: str) -> pd.DataFrame:
-    """The predictive mean of each row, its posterior sd and 95 % interval, from draws ``[draws, rows]``."""
+    """The predictive mean of each row, its posterior sd and 95 % interval, from draws ``[draws, rows]``.
+
+    Draws of class probabilities ``[draws, rows, classes]`` give these columns for each class: "probability 0", ....
+    """
+    if means.ndim == 3:
+        tables = (prediction_table(part, "probability") for part in means.unbind(-1))
+        return pd.concat([table.add_suffix(f" {label}") for label, table in enumerate(tables)], axis=1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=means.dtype), 0)
     columns = {name: means.mean(0), "sd": means.std(0), "lower": low, "upper": high}
     return pd.DataFrame({key: value.numpy() for key, value in columns.items()})

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from pvi.programs.batch import Batch, as_batch, is_rows
 from pvi.programs.observations import observations
@@ -23,7 +24,8 @@ def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int
     prior. Columns: ``rows``,
     ``log_density`` (mean log predictive density log ∫ p(y_i | θ) q(θ) dθ a row, in nats; higher is better), and for
     Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability; lower is
-    better), else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
+    better), for Categorical ones the same (of the likeliest class; of all classes' probabilities, summed: Brier, 1950),
+    else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
     """
     parts = {client: _rows(result, data, client, num_samples, seed) for client, data in holdout.items()}
     filled = [part for part in parts.values() if len(part)]
@@ -67,12 +69,22 @@ def _rows(result: Result, data: Any, client: str, num_samples: int, seed: int) -
         ((site, observation),) = found.items()
         own = _known(result, client)
         means = result.predict_mean(*batch.args, num_samples=num_samples, seed=seed, client=own, **batch.kwargs)
-        mean = means[site].cpu()
-        value = observation.value.cpu().to(mean.dtype)
-        columns["squared"] = (mean - value).square().reshape(len(value), -1).mean(-1)
+        mean, observed = means[site].cpu(), observation.value.cpu()
+        value = observed.to(mean.dtype)
+        if mean.ndim > value.ndim:  # of classes, whatever their distribution is called
+            squared = (mean - one_hot(observed.long(), mean.shape[-1])).square().sum(-1)
+            columns["hit"] = _by_row((mean.argmax(-1) == observed).to(mean.dtype))
+        else:
+            squared = (mean - value).square()
         if observation.distribution == "Bernoulli":
-            columns["hit"] = ((mean > 0.5) == (value > 0.5)).to(mean.dtype).reshape(len(value), -1).mean(-1)
+            columns["hit"] = _by_row(((mean > 0.5) == (value > 0.5)).to(mean.dtype))
+        columns["squared"] = _by_row(squared)
     return pd.DataFrame({name: column.double().numpy() for name, column in columns.items()})
+
+
+def _by_row(values: Tensor) -> Tensor:
+    """The mean over all elements of a row, ``[rows]``."""
+    return values.reshape(len(values), -1).mean(-1)
 
 
 def _batch(data: Any, client: str) -> Batch | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -36,8 +37,19 @@ def predicted_values(
 def expected_values(
     model: Callable[..., Any], observed: tuple[str, ...], draws: Mapping[str, Tensor], batch: Batch
 ) -> dict[str, Tensor]:
-    """The observed distributions' means at each draw, {site: ``[draws, rows, ...]``}."""
-    return _each(model, draws, batch, lambda nodes: {name: nodes[name]["fn"].mean for name in observed})
+    """The observed distributions' means at each draw, {site: ``[draws, rows, ...]``}; see :func:`mean`."""
+    return _each(model, draws, batch, lambda nodes: {name: mean(nodes[name]["fn"]) for name in observed})
+
+
+def mean(distribution: Any) -> Tensor:
+    """A distribution's mean ``[rows, ...]``; of a Categorical its probabilities ``[rows, ..., classes]``.
+
+    Those are the mean of the one-hot outcome. torch says NaN, since classes are no numbers.
+    """
+    base = distribution
+    while isinstance(base, torch.distributions.Independent | MaskedDistribution):
+        base = base.base_dist
+    return base.probs if isinstance(base, torch.distributions.Categorical) else distribution.mean
 
 
 def pointwise(

@@ -105,3 +105,19 @@ def test_a_result_without_its_model(result, tmp_path):
     (tmp_path / "result.json").write_text(description)
     with pytest.raises(ValueError, match="without its model"):
         heldout_metrics(pvi.load(tmp_path), regression_data(), num_samples=5)
+
+
+def test_classes_have_an_accuracy_and_a_brier_score():
+    x, _ = regression_data()["south"]
+    y = torch.arange(len(x)) % 3
+    data = {"a": {"x": x, "y": y, "depth": 0, "classes": 3}}
+    result = pvi.fit("bayesian_mlp", data, solver=pvi.solvers.SVI(steps=20), rounds=1)
+    table = heldout_metrics(result, data, num_samples=100, seed=4)
+    assert list(table.columns) == ["rows", "log_density", "accuracy", "brier"]
+    draws = result.posterior.sample(100, torch.Generator().manual_seed(4))
+    logits = torch.einsum("nd,skd->snk", x, draws["weights_1"]) + draws["bias_1"][:, None]
+    p = logits.softmax(-1).mean(0)
+    truth = torch.eye(3, dtype=torch.float64)[y]
+    assert math.isclose(table.loc["a", "log_density"], (p * truth).sum(-1).log().mean(), rel_tol=1e-9)
+    assert math.isclose(table.loc["a", "accuracy"], (p.argmax(-1) == y).double().mean())
+    assert math.isclose(table.loc["a", "brier"], (p - truth).square().sum(-1).mean(), rel_tol=1e-9)
