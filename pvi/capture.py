@@ -82,7 +82,8 @@ class Captured:
             try:
                 found = compiled(*tensors)
             except Exception as error:
-                say_once(f"compiling failed ({type(error).__name__}): steps run captured, not compiled")
+                reason = next(iter(str(error).splitlines()), "")
+                say_once(f"compiling failed ({type(error).__name__}: {reason}): steps run captured, not compiled")
                 self.run = self.graph
                 return self.graph(*tensors)
             self.run = compiled

@@ -13,6 +13,7 @@ from torch import Tensor
 from pvi.buckets import buckets
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem
+from pvi.programs.errors import ProgramError
 from pvi.programs.local_reparameterisation import Layers, log_likelihood_local
 from pvi.programs.program import log_likelihood
 from pvi.programs.weighted import constants_of, refill, signature, tensors_of, weighted_log_likelihood
@@ -202,6 +203,8 @@ def _together(stacked: Stack, x: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             return torch.func.vmap(at, in_dims=dims)(x, stacked.tensors, stacked.weights)
+    except ProgramError as error:
+        raise NotVectorisable(str(error)) from error
     except Exception as error:
         # Programs may raise whatever they like under a transform.
         raise NotVectorisable(f"its model cannot run for several clients at once: {first_line(error)}") from error
