@@ -34,7 +34,7 @@ def clients(number: int, rows: int = 12, columns: int = 3):
 
 
 def test_chunks_hold_the_budget_and_lose_nobody():
-    needed = {index: size for index, size in enumerate([5, 1, 1, 9, 2, 30, 1])}
+    needed = dict(enumerate([5, 1, 1, 9, 2, 30, 1]))
     found = chunks(needed, None, 10)
     assert sorted(index for chunk in found for index in chunk) == list(range(7))
     assert all(sum(needed[index] for index in chunk) <= 10 or len(chunk) == 1 for chunk in found)
