@@ -4,6 +4,7 @@ The prior as a member of the family, each client's likelihood as a linear predic
 one, and the server's own problem where the prior lies outside the family.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -87,8 +88,9 @@ class Problem(NamedTuple):
 
 def assemble(setup: Setup, u: Tensor, base: Posterior | None = None) -> Problem:
     """The problem at hyperparameters u ``[k]``; ``base`` keeps the member that the server's factor corrects."""
-    # One model object for all clients: they are at the same hyperparameters.
-    model = program_at(setup, next(iter(setup.batches)), u).model
+    # One model object for all clients, which are at the same hyperparameters, and for no other run: what the function
+    # reads besides its arguments may have changed between two.
+    model = functools.partial(program_at(setup, next(iter(setup.batches)), u).model)
     programs = {name: program_at(setup, name, u)._replace(model=model) for name in setup.batches}
     first_name = next(iter(programs))
     first = programs[first_name]._replace(coordinates=setup.shared.coordinates)

@@ -1,0 +1,47 @@
+"""What one executor keeps between runs is never taken for what another run would find."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from together import F64, binary, check_same, few, fit_both
+
+from pvi.executors import Vectorised
+
+
+class Curved(PyroModule):
+    """A model with a number, a tensor and a buffer of its own, none of which is an argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.width = 1.0
+        self.level = torch.zeros((), dtype=F64)
+        self.register_buffer("slope", torch.ones((), dtype=F64))
+
+    def forward(self, x, y):
+        weights = pyro.sample("weights", dist.Normal(x.new_zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            loc = torch.sin(2 * self.slope * (x @ weights)) + 2 * self.level
+            pyro.sample("y", dist.StudentT(4.0, loc, self.width), obs=y)
+
+
+CHANGES = {
+    "number": lambda model: setattr(model, "width", 5.0),
+    "tensor": lambda model: setattr(model, "level", torch.ones((), dtype=F64)),
+    "tensor in place": lambda model: model.level.fill_(1.0),
+    "buffer": lambda model: setattr(model, "slope", torch.full((), 3.0, dtype=F64)),
+    "buffer in place": lambda model: model.slope.fill_(3.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_changes_between_runs(name):
+    """The same function, the same data, one executor; what the function reads besides its arguments is new."""
+    model, data, executor = Curved(), binary((3, 5)), Vectorised(compile=False)
+    options = {"executor": executor, "rounds": 1, "solver": few(4)}
+    first, _ = fit_both(model, data, **options)
+    CHANGES[name](model)
+    second, together = fit_both(model, data, **options)
+    assert (first.posterior.natural - second.posterior.natural).abs().max() > 0.01
+    check_same(second, together)
