@@ -37,7 +37,7 @@ class Block(NamedTuple):
     @property
     def num_clients(self) -> int:
         """m."""
-        return len(self.offset)
+        return self.offset.shape[0]
 
 
 def gather(problems: Sequence[LocalProblem], engine: Engine | None) -> tuple[list[int], tuple[Block, ...]]:
@@ -56,7 +56,9 @@ def gather(problems: Sequence[LocalProblem], engine: Engine | None) -> tuple[lis
 
 def split(blocks: Sequence[Block], value: Tensor) -> tuple[Tensor, ...]:
     """``value [M, ...]`` by block."""
-    return value.split([block.num_clients for block in blocks])
+    if len(blocks) == 1:
+        return (value,)
+    return torch.split_with_sizes(value, [block.num_clients for block in blocks])
 
 
 def flags(blocks: Sequence[Block], value: Tensor) -> list[list[bool]]:
@@ -91,9 +93,8 @@ def block(problems: Sequence[LocalProblem], engine: Engine | None) -> Block:
 
 
 def size(block: Block) -> int:
-    """Bytes of a block's copies."""
-    copies = (block.squares, block.design if block.num_clients > 1 else None)
-    return sum(value.nbytes for value in copies if value is not None)
+    """Bytes that a block holds on to: a design is not the client's once its problem is made anew."""
+    return sum(value.nbytes for value in (block.design, block.squares) if value is not None)
 
 
 def is_dense(family: GaussianFamily) -> bool:

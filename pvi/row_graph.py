@@ -27,16 +27,23 @@ class RowGraph(NamedTuple):
     example: tuple[Tensor, ...]
     needed: tuple[int, ...]
 
-    def __call__(self, f: Tensor, index: Tensor, data: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """At f ``[t]`` and the rows ``index [t]`` of the data that are needed."""
-        rest = len(self.example[0]) - len(f)
-        if rest:
-            f, index = torch.cat([f, f[-1:].expand(rest)]), torch.cat([index, index[-1:].expand(rest)])
+    @property
+    def capacity(self) -> int:
+        """Pairs that a run takes."""
+        return self.example[0].shape[0]
+
+    def at(self, f: Tensor, data: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """At f ``[t]`` and the data ``[t, ...]`` that are needed, for any t up to the capacity."""
+        length = f.shape[0]
+        rest = self.capacity - length
         arguments = [f, *self.example[1:]]
         for place, value in zip(self.needed, data, strict=True):
-            arguments[1 + place] = value[index]
+            arguments[1 + place] = value
+        if rest:
+            for place in (0, *(1 + place for place in self.needed)):
+                value = arguments[place]
+                arguments[place] = torch.cat([value, value[-1:].expand(rest, *value.shape[1:])])
         values, slopes = self.run(*arguments)
-        length = len(f) - rest
         return values[:length], slopes[:length]
 
 

@@ -99,13 +99,12 @@ class RowLikelihood:
 
     def _is_right(self, graph: RowGraph, data: Sequence[Tensor]) -> bool:
         """Whether the graph gives each client its own likelihood at random predictors."""
-        total, capacity = sum(self.lengths), len(graph.example[0])
+        total = sum(self.lengths)
         like = graph.example[0]
         generator = torch.Generator(device=like.device).manual_seed(0)
         f = torch.randn(total, generator=generator, dtype=like.dtype, device=like.device)
-        index = torch.arange(total, device=like.device)
-        parts = zip(f.split(capacity), index.split(capacity), strict=True)
-        found = torch.cat([graph(*part, data)[0] for part in parts])
+        parts = zip(f.split(graph.capacity), *[value.split(graph.capacity) for value in data], strict=True)
+        found = torch.cat([graph.at(part, rest)[0] for part, *rest in parts])
         own = [
             _predictor(problem).log_prob(part)
             for problem, part in zip(self.problems, f.split(self.lengths), strict=True)
@@ -142,18 +141,18 @@ def _packed(likelihoods: Sequence[RowLikelihood], moments: Sequence[tuple[Tensor
     graph = likelihoods[0].graph
     assert graph is not None
     flat: list[list[Tensor]] = []
-    for one, (loc, scale) in zip(likelihoods, moments, strict=True):
-        scale = clamped(scale, one.widths)
-        every = (loc, scale, classes(scale, one.widths))
-        full = len(one.places) == loc.numel()
+    for one, (mean, sd) in zip(likelihoods, moments, strict=True):
+        sd = clamped(sd, one.widths)
+        every = (mean, sd, classes(sd, one.widths))
+        full = one.places.shape[0] == mean.numel()
         flat.append([value.flatten() if full else value.flatten()[one.places] for value in every])
     data = [
         torch.cat(values) if len(values) > 1 else values[0]
         for values in zip(*[one.data for one in likelihoods], strict=True)
     ]
     joined = [torch.cat(values) for values in zip(*flat, strict=True)]
-    capacity = len(graph.example[0])
-    rows = packed_expectations(lambda f, index: graph(f, index, data), capacity, *joined)
+    loc, scale, own = joined
+    rows = packed_expectations(graph.at, graph.capacity, loc, scale, own, data)
     found = []
     sizes = [len(one.places) for one in likelihoods]
     for one, (loc, _), parts in zip(

@@ -229,7 +229,7 @@ class Product:
 
 
 def _split(value: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
-    return (value,) if len(sizes) == 1 else value.split(sizes, -1)
+    return (value,) if len(sizes) == 1 else torch.split_with_sizes(value, sizes, -1)
 
 
 def _join(parts: Sequence[Tensor]) -> Tensor:

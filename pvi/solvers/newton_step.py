@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pvi.blocks import flags, row_expectations, slopes, split, targets
-from pvi.families import largest_step
+from pvi.families import Product, largest_step
 from pvi.quadrature import RowExpectations
 from pvi.solvers.curvature import ascent, renewed
 from pvi.solvers.mixing import Past, mix, remember
@@ -56,9 +56,7 @@ def step(state: NewtonState, clients: Clients, running: Tensor) -> tuple[NewtonS
     direction = ascent(curvature.matrix + clients.precision, gradient)
     target = clients.cavity + curved
     change = target - natural
-    # A precision far from its fixed point aims at anything: E[exp f] under a wide q asks for 1e50.
-    growth = family.boundary((MAX_GROWTH - 1) * natural, -change)
-    reachable = torch.minimum(largest_step(family, natural, change), growth)
+    reachable = _reachable(family, natural, change)
     moved = family.variance(natural + reachable[:, None] * change)
     spread = (moved / family.variance(natural) - 1).abs().amax(-1)
     plain = family.relocate(target, loc + direction)
@@ -66,6 +64,17 @@ def step(state: NewtonState, clients: Clients, running: Tensor) -> tuple[NewtonS
     new, taken = _climb(state, clients, running, past, loc, change, direction, reachable)
     info = NewtonInfo((gradient * direction).sum(-1).clamp(min=0).sqrt(), spread, taken)
     return new._replace(curvature=curvature), info
+
+
+def _reachable(family: Product, natural: Tensor, change: Tensor) -> Tensor:
+    """The fraction ``[M]`` of a change that leaves q proper and lets its precision grow by what is sensible at most."""
+    # A precision far from its fixed point aims at anything: E[exp f] under a wide q asks for 1e50.
+    limit = (MAX_GROWTH - 1) * natural
+    whole = family.is_proper(natural + change) & family.is_proper(limit - change)
+    if bool(whole.all()):
+        return torch.ones_like(natural[:, 0])
+    fraction = torch.minimum(largest_step(family, natural, change), family.boundary(limit, -change))
+    return torch.where(whole, 1.0, fraction)
 
 
 def _climb(
