@@ -6,7 +6,16 @@ import torch
 from scipy.special import expit
 from toy_programs import F64
 
-from pvi.quadrature import expectations, expected_curvature, expected_value, gaussian_quadrature
+from pvi.packed_quadrature import packed_expectations
+from pvi.quadrature import (
+    clamped,
+    classes,
+    expectations,
+    expected_curvature,
+    expected_value,
+    gaussian_quadrature,
+    rules,
+)
 
 SCALES = [0.0, 1e-9, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.8, 1.0, 1.1, 1.5, 2.0, 4.0, 10.0, 30.0]
 LOC = torch.linspace(-6, 6, 25, dtype=F64)
@@ -85,3 +94,30 @@ def test_single_precision():
     for one, many in zip(found[:3], expected[:3], strict=True):
         assert one.dtype == torch.float32
         torch.testing.assert_close(one.double(), many, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_packed_by_their_own_nodes_are_what_they_are_together():
+    generator = torch.Generator().manual_seed(0)
+    loc = 3 * torch.randn(300, generator=generator, dtype=F64)
+    scale = clamped(3 * torch.rand(300, generator=generator, dtype=F64).pow(3), 1.0)
+    sign = torch.where(torch.rand(300, generator=generator, dtype=F64) < 0.5, 1.0, -1.0)
+
+    def pairs(f, data):
+        assert len(f) == len(data[0]) <= 5000
+        return logistic(data[0] * f), data[0] * torch.sigmoid(-data[0] * f)
+
+    found = packed_expectations(pairs, 5000, loc, scale, classes(scale, 1.0), [sign])
+    together = expectations(lambda f: logistic(sign * f), loc, scale, 1.0)
+    for one, other in zip(found, together, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+    assert classes(scale, 1.0).unique().numel() > 6
+
+
+def test_a_row_takes_the_nodes_that_its_own_scale_asks_for():
+    table = rules(F64, LOC.device)
+    assert list(table.lengths) == sorted(table.lengths)
+    for scale in SCALES:
+        kind = int(classes(torch.tensor([scale], dtype=F64), 1.0))
+        nodes, _ = gaussian_quadrature(scale, 1.0, LOC)
+        assert len(nodes) <= table.lengths[kind] <= 10 + 1.3 * len(nodes)
+    assert classes(torch.tensor([float("inf"), float("nan")]), 1.0).tolist() == [len(table.lengths) - 1] * 2
