@@ -1,6 +1,5 @@
 """Alpha divergences: EP of the pooled rows whatever the split, PVI in the limit, one average factor, Rényi bound."""
 
-
 import numpy as np
 import pyro
 import pyro.distributions as dist
