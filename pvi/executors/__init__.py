@@ -11,9 +11,17 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {"auto": Auto, "loop": Loop, "vec
 
 
 def resolve_executor(executor: Executor | str) -> Executor:
-    """An executor by name, or the object itself; raises ``ValueError`` for an unknown name."""
-    if not isinstance(executor, str):
+    """An executor by name, or the object itself.
+
+    Raises ``ValueError`` for an unknown name and ``TypeError`` for what is neither.
+    """
+    if isinstance(executor, Executor) and not isinstance(executor, type):
         return executor
+    if not isinstance(executor, str):
+        raise TypeError(
+            f"executor is a name or an Executor, got {executor!r}; an executor with options is called, as in "
+            "pvi.executors.Vectorised(max_clients_at_once=100)"
+        )
     if executor not in EXECUTORS:
         raise ValueError(f"unknown executor {executor!r}; there are {', '.join(EXECUTORS)}")
     return EXECUTORS[executor]()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -45,6 +45,7 @@ def kept(store: Store, answer: Answer) -> Answer:
     return answer._replace(state=state, update=update)
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Runs the steps of several clients; every executor gives the same answers."""
 

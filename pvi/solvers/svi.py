@@ -20,7 +20,7 @@ from pvi.solvers.many_svi import Options, ascend
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved, SolverInfo
 from pvi.solvers.svi_step import Draw, draws_by_step, init, local_at, loss, noise_size, step
-from pvi.stack import NotVectorisable, likelihood
+from pvi.stack import NotVectorisable, has_fixed_rows, likelihood
 
 TEMPORARIES = 32
 """Tensors of the size of q's free parameters that a step holds at once."""
@@ -151,8 +151,13 @@ class SVI:
         return (numbers + data) * problem.batch.dtype.itemsize
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
-        """See :class:`~pvi.solvers.protocol.ManySolver`: to capture a step costs about as much as to take a hundred."""
-        return sum(self.num_steps(num_rows(one.program, one.batch)) for one in problems) > WORTH
+        """See :class:`~pvi.solvers.protocol.ManySolver`: to capture a step costs about as much as to take a hundred.
+
+        Clients that are not padded need a capture for every number of rows a step.
+        """
+        fixed = [one for one in problems if self.local_reparameterisation or has_fixed_rows(one)]
+        captures = len({self.rows_a_step(one) or one.batch.num_rows for one in fixed}) or 1
+        return sum(self.num_steps(num_rows(one.program, one.batch)) for one in problems) > WORTH * captures
 
     def solve_many(
         self,
