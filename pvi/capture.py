@@ -3,6 +3,7 @@
 import logging
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,9 @@ class Captured:
             """Compiling waits for the first call; where it fails, the graph serves."""
             say_once("compiling local steps, which takes seconds to a minute, once for clients of a kind and number")
             try:
-                found = compiled(*tensors)
+                # The compiler's own, and where warnings are errors they would keep it from compiling.
+                with warnings.catch_warnings(action="ignore"):
+                    found = compiled(*tensors)
             except Exception as error:
                 reason = next(iter(str(error).splitlines()), "")
                 say_once(f"compiling failed ({type(error).__name__}: {reason}): steps run captured, not compiled")

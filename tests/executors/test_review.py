@@ -1,4 +1,6 @@
-"""What one executor keeps between runs is never taken for what another run would find."""
+"""What one executor keeps between runs is never taken for what another run would find; auto's choices; messages."""
+
+import warnings
 
 import pyro
 import pyro.distributions as dist
@@ -7,6 +9,7 @@ import torch
 from pyro.nn import PyroModule
 from together import F64, binary, check_same, few, fit_both, outcomes
 
+from pvi.capture import Captured
 from pvi.executors import EXECUTORS, Vectorised, resolve_executor
 from pvi.problem import build_problem
 from pvi.solvers import SVI
@@ -76,3 +79,21 @@ def test_a_capture_for_every_size_must_pay():
 def test_what_is_no_executor(wrong):
     with pytest.raises(TypeError, match=r"executor is a name or an Executor, got .* is called, as in"):
         resolve_executor(wrong)
+
+
+def test_warnings_of_the_compiler_stay_its_own(monkeypatch):
+    """They neither reach the screen nor, where warnings are errors as here, keep a step from being compiled."""
+
+    def compiling(graph, dynamic):
+        def run(*tensors):
+            warnings.warn("torch's own", FutureWarning, stacklevel=1)
+            return graph(*tensors)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    monkeypatch.setattr("pvi.capture.compiler", lambda: True)
+    x = torch.ones(2, dtype=F64)
+    captured = Captured(lambda x: (2 * x,), (x,), True)
+    assert torch.equal(captured(x)[0], 2 * x)
+    assert captured.run is not captured.graph
