@@ -197,3 +197,22 @@ def test_compiled_mini_batches_and_clients_that_leave():
     loop, together = fit_both(robust, data, executor=Vectorised(compile=True), solver=solver, rounds=1)
     assert len({visit.solver.steps for visit in loop.history[0].visits}) > 2
     check_same(loop, together, allowed=1e-6)
+
+
+def test_products_of_few_large_matrices_are_computed_one_by_one(monkeypatch):
+    from pvi import capture
+
+    def products(x, w):
+        return torch.bmm(x, w).tanh(), torch.bmm(x.mT, torch.bmm(x, w))
+
+    monkeypatch.setattr(capture, "LARGE", 60)
+    x, w = torch.randn(3, 20, 4, dtype=torch.float64), torch.randn(3, 4, 1, dtype=torch.float64)
+    graph = Captured(products, (x, w), False)
+    before = graph(x, w)
+    capture.separate(graph.graph)
+    targets = [node.target for node in graph.graph.graph.nodes]
+    assert torch.ops.aten.mm.default in targets
+    assert torch.ops.aten.bmm.default not in targets
+    for one, other, plain in zip(before, graph(x, w), products(x, w), strict=True):
+        torch.testing.assert_close(one, plain, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(other, plain, rtol=1e-12, atol=1e-12)
