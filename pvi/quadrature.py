@@ -125,20 +125,15 @@ def expectations(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tenso
     for start in range(0, length, size):
         piece = slice(start, min(start + size, length))
         with torch.enable_grad():
-            f = (loc + scale * table.nodes[:number, piece].mT[:, own]).detach().requires_grad_()
+            nodes = table.nodes[:number, piece].mT.contiguous()
+            f = (loc + scale * nodes.gather(1, own.expand(nodes.shape[0], -1))).detach().requires_grad_()
             rows = log_prob(f)
             (slope,) = torch.autograd.grad(rows.sum(), f)
         # The sums for all classes take less time than rows of every class apart.
         sums[0] += table.even[:number, :, piece].flatten(0, 1) @ rows.detach()
         sums[1] += table.odd[:number, :, piece].flatten(0, 1) @ slope
-    (value, stein), (first, turned) = (
-        sums.unflatten(1, (number, 2)).movedim(1, 0)[own, :, :, _positions(loc)].permute(1, 2, 0)
-    )
+    (value, stein), (first, turned) = sums.unflatten(1, (number, 2)).gather(1, own.expand(2, 1, 2, -1))[:, 0]
     return RowExpectations(value, first, turned / scale, stein)
-
-
-def _positions(like: Tensor) -> Tensor:
-    return torch.arange(len(like), device=like.device)
 
 
 def expected_value(log_prob: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor, width: float) -> Tensor:
