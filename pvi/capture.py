@@ -139,6 +139,7 @@ def _turn_over(graph: torch.fx.Graph, product: torch.fx.Node) -> None:
         # In memory as the product was: views of it were captured for that layout.
         layout: dict[str, Any] = {"memory_format": torch.contiguous_format}
         other = graph.call_function(torch.ops.aten.clone.default, (other,), layout)
+        other.meta |= product.meta
     product.replace_all_uses_with(other)
     graph.erase_node(product)
 
