@@ -41,12 +41,12 @@ IN_FULL = Plan(
     ),
     grown=BATCHED,
     clients=(10, 100, 1000, 10_000),
-    rows=(100, 300, 1000, 3000, 10_000),
+    rows=(100, 500, 2000, 10_000),
     prepared=(10, 100, 1000),
     unequal=(100, 10_000),
     peaks=(100, 1000, 10_000),
     parameters=1000,
-    adult=(20, 3),
+    adult=(20, 2),
 )
 QUICKLY = Plan(
     effort=QUICK,
