@@ -76,12 +76,13 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def steps_for(contender: Contender, target: float, device: torch.device) -> int:
-    """Steps that take about ``target`` seconds beyond what a start costs, at least 2."""
+    """Steps that take about ``target`` seconds and no less than half of what a start takes, at least 2."""
     steps = 2
     contender.advance(1)
+    target = max(target, seconds(lambda: contender.advance(1), device) / 2)
     while True:
         fewer, more = (seconds(lambda n=n: contender.advance(n), device) for n in (steps, 3 * steps))  # type: ignore[misc]
-        taken = max(more - fewer, 1e-9)
+        taken = more - fewer
         if taken > target / 4:
             return max(2, round(2 * steps * target / taken))
         steps = 3 * steps
@@ -100,9 +101,13 @@ def timings(contenders: Sequence[Contender], repeats: int, target: float, device
         for one in order:
             gc.collect()
             gc.disable()
-            few = max(1, many[one.name] // 5)
-            short = seconds(lambda one=one, few=few: one.advance(few), device)  # type: ignore[misc]
-            long = seconds(lambda one=one, few=few: one.advance(few + many[one.name]), device)  # type: ignore[misc]
+            found[one.name].append(1e6 * difference(one, many[one.name], device) / (many[one.name] * one.clients))
             gc.enable()
-            found[one.name].append(1e6 * (long - short) / (many[one.name] * one.clients))
     return Timings(found, {one.name: one.setup for one in contenders})
+
+
+def difference(contender: Contender, many: int, device: torch.device) -> float:
+    """Seconds that ``many`` more steps take; on a machine so busy that it is none, a nanosecond."""
+    few = max(1, many // 5)
+    short, long = (seconds(lambda n=n: contender.advance(n), device) for n in (few, few + many))  # type: ignore[misc]
+    return max(long - short, 1e-9)
