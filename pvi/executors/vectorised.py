@@ -17,7 +17,7 @@ from pvi.memory import Store, batch_bytes
 from pvi.objectives import Estimate, LocalProblem
 from pvi.solvers import ManySolver, Solver
 from pvi.solvers.protocol import Solved
-from pvi.stack import NotVectorisable, kind
+from pvi.stack import NotVectorisable, first_line, kind
 from pvi.terms import many_terms, terms
 
 logger = logging.getLogger("pvi")
@@ -93,6 +93,10 @@ class Vectorised:
             return Loop().run(tasks, algorithm, solver, damping, store)
         except torch.linalg.LinAlgError:
             # One client's solve broke down; the loop finds out whose, and keeps the others.
+            return Loop().run(tasks, algorithm, solver, damping, store)
+        except Exception as error:
+            # The loop says at which client and visit, or does without what failed.
+            self._say(first_line(error))
             return Loop().run(tasks, algorithm, solver, damping, store)
         seconds = (time.perf_counter() - began) / len(tasks)
         found = [

@@ -8,8 +8,9 @@ import pytest
 import torch
 from together import binary, check_same, few, fit_both, outcomes, ran
 
+import pvi
 from pvi.executors import Auto, Loop, Vectorised, resolve_executor
-from pvi.solvers import LBFGS, SVI
+from pvi.solvers import LBFGS, SVI, NotExactError
 
 
 def location(like):
@@ -170,6 +171,12 @@ def test_auto_batches_where_that_pays():
     for steps, chosen in ((5, "loop"), (100, "vectorised")):
         loop, automatic = fit_both(model, data, solver=SVI(steps=steps, num_particles=1), executor=Auto(), rounds=1)
         check_same(loop, automatic, allowed=1e-7, executors={chosen})
+
+
+def test_errors_name_the_client_and_the_stage():
+    with pytest.raises(NotExactError, match="client 'client 0': Newton needs a generalised linear model") as raised:
+        pvi.fit(counts_its_rows, outcomes((4, 6)), solver="newton", executor=Vectorised(compile=False))
+    assert raised.value.__notes__ == ["raised in the local solve of client 'client 0', visit 1"]
 
 
 def test_options_and_names():
