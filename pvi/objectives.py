@@ -18,6 +18,8 @@ from pvi.quadrature import MAX_ELEMENTS, RowExpectations, expectations, expected
 
 NUM_SAMPLES = 128
 """Draws of an expectation that is not exact."""
+NUMBERS_A_ROW = 8
+"""What a model makes of one row, at one draw, more or less: bounds the memory of many draws at once."""
 
 
 class LocalProblem(NamedTuple):
@@ -143,7 +145,7 @@ def each(function: Callable[[Tensor], Tensor], x: Tensor, num_rows: int = 1) -> 
     """``function`` at every row of x: vectorised where the program can be, else one after the other."""
     if len(x) == 1:
         return function(x[0])[None]
-    chunk = max(1, MAX_ELEMENTS // max(1, num_rows))
+    chunk = max(1, MAX_ELEMENTS // (NUMBERS_A_ROW * max(1, num_rows)))
     try:
         return torch.func.vmap(function, chunk_size=chunk, randomness="different")(x)
     except RuntimeError:
