@@ -152,6 +152,7 @@ def fitted(digits, guide, program, executor="vectorised", **options):
     return pvi.fit(program, digits[0], guide, solver=solver, rounds=3, damping=0.3, executor=executor)
 
 
+@pytest.mark.slow
 def test_small_weights_learn_where_the_prior_does_not(digits):
     program = partial(model, hidden=30, classes=10)
     started, prior = fitted(digits, mean_field_guide(program), program), fitted(digits, None, program)

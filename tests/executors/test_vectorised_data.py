@@ -8,6 +8,8 @@ from together import F64, binary, check_same, few, fit_both, numbers, outcomes
 
 from pvi.executors import Vectorised
 
+pytestmark = pytest.mark.slow  # a graph a case
+
 
 def location(like):
     return pyro.sample("loc", dist.Normal(like.new_zeros(()), 1.0))
