@@ -1,6 +1,7 @@
 """The tables in Markdown, and their place in docs/benchmarks.md."""
 
 import platform
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from benchmarks.stock import NAME as STOCK
 from benchmarks.targets import Verdict
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+WIDTH = 128
+"""Of the document's lines of prose."""
 
 
 class Fit(NamedTuple):
@@ -132,7 +135,8 @@ def section(report: Report) -> list[str]:
         *costs(report.compared),
         *ratios(report.compared),
         *bounds(report.verdicts),
-        "Set-up is capturing the step and compiling it, once a run; for stock Pyro, the first step of every client.",
+        "Set-up is capturing the step and compiling it, once a run (the first compilation loads the compiler); for stock "
+        "Pyro, the first step of every client.",
         "",
         *setups(report.compared),
     ]
@@ -167,6 +171,7 @@ def write(path: Path, lines: Sequence[str]) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if BEGIN not in text:
         text = f"{text.rstrip()}\n\n## Speed\n\n{BEGIN}\n{END}\n".lstrip()
+    laid_out = [line if line.startswith("|") else textwrap.fill(line, WIDTH) for line in lines]
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{chr(10).join(lines).rstrip()}\n\n{END}{after}", encoding="utf-8")
+    path.write_text(f"{before}{BEGIN}\n\n{chr(10).join(laid_out).rstrip()}\n\n{END}{after}", encoding="utf-8")
