@@ -57,6 +57,7 @@ LAYERS = (
     "start",
     "run",
     "__init__",  # the package itself: what a user imports
+    "experiments",
     "cli",
     "testing",
 )

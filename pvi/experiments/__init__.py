@@ -1,0 +1,1 @@
+"""Published experiments as short declarations over the public API."""
