@@ -18,7 +18,7 @@ from pvi.programs.guides import FullCovariance, MeanField, PriorFamily
 from pvi.programs.names import ModelNameError
 from pvi.programs.sites import ProgramError
 from pvi.result import Result
-from pvi.run import fit
+from pvi.run import fit, fit_rounds
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,7 @@ __all__ = [
     "StochasticEP",
     "StreamingVB",
     "fit",
+    "fit_rounds",
     "load",
     "schedules",
     "solvers",

@@ -1,7 +1,5 @@
 """``fit``: from a Pyro program and the clients' data to the posterior that pooling all rows would have given."""
 
-import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,13 +8,11 @@ import torch
 
 from pvi.acceleration import Anderson
 from pvi.algorithms import Algorithm, resolve_algorithm
-from pvi.cavities import no_deletion
+from pvi.conclusion import finish, warn_at_the_end, warn_of_divergence
 from pvi.damping import Damping
 from pvi.data.tables import Tables
 from pvi.executors import Executor
-from pvi.history import falling, unsettled
 from pvi.play import play_round
-from pvi.posterior import Posterior
 from pvi.progress import Report, reporter
 from pvi.result import Result
 from pvi.rounds import Plan, RunState
@@ -24,7 +20,6 @@ from pvi.schedules import Schedule
 from pvi.solvers import Solver
 from pvi.start import check_columns, start
 
-logger = logging.getLogger("pvi")
 LEARNING_ROUNDS = 20
 """Rounds at least where hyperparameters are learned and the user names no number."""
 
@@ -87,25 +82,72 @@ def fit(
     Raises:
         ValueError, TypeError: for bad input, naming the client, the site or the option; before any fitting.
     """
-    chosen = resolve_algorithm(algorithm)
-    number = chosen.rounds if rounds is None else rounds
-    if rounds is None and learn and chosen.max_rounds is None:
-        number = max(number, LEARNING_ROUNDS)
+    number = rounds_of(algorithm, rounds, learn)
+    found = fit_rounds(
+        model, clients, guide, algorithm, schedule, damping, number, solver, executor, seed, device, dtype, columns,
+        threads, acceleration, learn,
+    )  # fmt: skip
+    with _threads(threads), reporter(progress, number) as report:  # the user's function may predict
+        for result in found:
+            report(result.history[-1], result.posterior)
+    return result
+
+
+def fit_rounds(
+    model: Callable[..., Any] | str,
+    clients: Sequence[Any] | Mapping[str, Any],
+    guide: Any = None,
+    algorithm: Algorithm | str = "pvi",
+    schedule: Schedule | str | None = None,
+    damping: Damping | float | str | None = None,
+    rounds: int | None = None,
+    solver: Solver | str | None = None,
+    executor: Executor | str = "auto",
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    columns: Sequence[str] | None = None,
+    threads: int = 1,
+    acceleration: Anderson | str | None = None,
+    learn: Sequence[str] | str | None = None,
+) -> Iterator[Result]:
+    """:func:`fit` round by round: the result so far after each round, to look at, save, or stop at.
+
+    The last one is what :func:`fit` returns; arguments and errors are the same, and errors of input are raised by the
+    call itself. Nothing is computed ahead: who stops asking ends the run.
+
+    >>> for result in pvi.fit_rounds(model, clients, rounds=50):  # doctest: +SKIP
+    ...     if result.history[-1].max_shift < 0.01:
+    ...         break
+    """
+    number = rounds_of(algorithm, rounds, learn)
     plan, state = start(
-        model, clients, guide, chosen, schedule, damping, number, solver, executor, seed, device, dtype,
+        model, clients, guide, algorithm, schedule, damping, number, solver, executor, seed, device, dtype,
         acceleration=acceleration, learn=learn,
     )  # fmt: skip
     if columns is not None:
         check_columns(columns, state.problem.prior)
     elif isinstance(clients, Tables):
         columns = clients.columns
-    with _threads(threads), reporter(progress, number) as report:
-        for _ in range(number):
+    return _rounds(plan, state, number, columns, threads)
+
+
+def _rounds(plan: Plan, state: RunState, number: int, columns: Sequence[str] | None, threads: int) -> Iterator[Result]:
+    for _ in range(number):
+        with _threads(threads):
             state = play_round(plan, state)
-            warn_of_divergence(plan, state)
-            report(state.history[-1], state.server.posterior)
-    warn_at_the_end(state)
-    return finish(plan, state, columns)
+        warn_of_divergence(plan, state)
+        if len(state.history) == number:
+            warn_at_the_end(state)
+        yield finish(plan, state, columns)
+
+
+def rounds_of(algorithm: Algorithm | str, rounds: int | None, learn: Sequence[str] | str | None = None) -> int:
+    """How many rounds a run has where the user may have named no number."""
+    chosen = resolve_algorithm(algorithm)
+    if rounds is None and learn and chosen.max_rounds is None:
+        return max(chosen.rounds, LEARNING_ROUNDS)
+    return chosen.rounds if rounds is None else rounds
 
 
 @contextmanager
@@ -116,75 +158,3 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def warn_at_the_end(state: RunState) -> None:
-    """Say on the log what a user who does not read the history would miss."""
-    last = state.history[-1]
-    unvisited = [name for name, client in state.clients.items() if not client.visits]
-    if unvisited:
-        logger.warning("the schedule never collected from %s: their rows are not in the posterior", unvisited)
-    moving = unsettled(state.history)
-    if moving:
-        logger.warning("hyperparameters %s still moved by over 1 %% in the last round: more rounds are needed", moving)
-    if last.rejected:
-        said = "; ".join(f"{name}: {reason}" for name, reason in last.rejected.items())
-        logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
-                       len(last.clients), said)  # fmt: skip
-    if not math.isfinite(last.elbo):
-        logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
-
-
-def warn_of_divergence(plan: Plan, state: RunState) -> None:
-    """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
-    said = falling(state.history)
-    if said and not falling(state.history[:-1]):
-        over = plan.algorithm.cavity is no_deletion
-        logger.warning("%s%s", said, "; without deletion rows are over-counted: use algorithm='pvi'" if over else "")
-
-
-def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:
-    """The result of the rounds played so far."""
-    problem = state.problem
-    return Result(
-        posterior=state.server.posterior,
-        prior=state.server.prior,
-        factors={name: client.factor for name, client in state.clients.items()},
-        history=list(state.history),
-        model=problem.model,
-        model_name=problem.model_name,
-        observed=problem.observed,
-        columns=tuple(columns) if columns is not None else (),
-        settings={
-            "algorithm": plan.algorithm.name,
-            "schedule": plan.schedule.name,
-            "solver": plan.solver.name,
-            "executor": " and ".join(executors_of(state)) or plan.executor.name,
-            "damping": state.history[-1].damping if state.history else state.damping,
-            "rounds": len(state.history),
-            "seed": plan.seed,
-        }
-        | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
-        | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {}),
-        data={name: part.batch for name, part in problem.clients.items()},
-        hyperparameters=problem.values,
-        correction=None if problem.prior_problem is None else state.server.correction,
-        local=local_posteriors(state),
-        by_row=problem.by_row,
-    )
-
-
-def executors_of(state: RunState) -> list[str]:
-    """What ran the local steps."""
-    return sorted({info.executor for record in state.history for info in record.visits})
-
-
-def local_posteriors(state: RunState) -> dict[str, Posterior]:
-    """q(θ, z_m) of each client with latents z_m of its own; only here because one process played them all."""
-    found = {}
-    for name, client in state.clients.items():
-        problem = state.problem.clients[name]
-        if client.conditional is not None:
-            natural = problem.local(state.server.posterior.natural, client.conditional)
-            found[name] = Posterior(problem.extension.local, natural, problem.approximation.coordinates)
-    return found

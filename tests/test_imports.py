@@ -55,6 +55,7 @@ LAYERS = (
     "accelerated",
     "play",
     "start",
+    "conclusion",
     "run",
     "__init__",  # the package itself: what a user imports
     "experiments",

@@ -1,6 +1,7 @@
 """From options to a run's folder: tables, rounds, report. ``pvi fit`` and ``pvi demo`` are this and little else."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,11 +59,10 @@ def load_tables(options: FitOptions) -> Tables:
 
 def play(options: FitOptions, tables: Tables, console: Console) -> Played:
     """All rounds, or as many as there were before Ctrl-C. Raises ``KeyboardInterrupt`` where there were none."""
-    torch.set_num_threads(options.threads)
     arguments = options.model_arguments()
     rounds = parts.rounds(options)
     with learning_explained(options):
-        plan, state = run.start(
+        found = run.fit_rounds(
             options.model,
             with_arguments(tables.training, arguments),
             options.guide,
@@ -74,7 +74,7 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
             options.executor,
             options.seed,
             _device(options.device),
-            None,
+            threads=options.threads,
             acceleration=parts.acceleration(options),
             learn=parts.learn(options),
         )
@@ -82,22 +82,20 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
     # As many as for the table at the end, so that the last round's number is the table's.
     draws = output.draws_for(holdout)
     heldout: list[float] = []
-    interrupted = False
+    interrupted, result = False, None
     try:
         with live.shown(console, rounds, options) as show:
-            for _ in range(rounds):
-                state = run.play_round(plan, state)
-                run.warn_of_divergence(plan, state)
-                so_far = run.finish(plan, state, tables.columns)
-                heldout.append(heldout_log_density(so_far, holdout, draws))
-                show(state.history[-1], heldout[-1])
-            run.warn_at_the_end(state)
+            for bare in found:
+                result = replace(bare, columns=tables.columns)
+                heldout.append(heldout_log_density(result, holdout, draws))
+                show(result.history[-1], heldout[-1])
     except KeyboardInterrupt:
-        if not state.history:
+        if result is None:
             raise
         interrupted = True
-    heldout += [float("nan")] * (len(state.history) - len(heldout))
-    return Played(run.finish(plan, state, tables.columns), heldout, interrupted)
+    assert result is not None  # there is at least one round
+    heldout += [float("nan")] * (len(result.history) - len(heldout))
+    return Played(result, heldout, interrupted)
 
 
 def with_arguments(

@@ -1,0 +1,85 @@
+"""The end of a run, or of its rounds so far: the result, and what is said on the log."""
+
+import logging
+import math
+from collections.abc import Sequence
+
+from pvi.cavities import no_deletion
+from pvi.history import falling, unsettled
+from pvi.posterior import Posterior
+from pvi.result import Result
+from pvi.rounds import Plan, RunState
+
+logger = logging.getLogger("pvi")
+
+
+def warn_at_the_end(state: RunState) -> None:
+    """Say on the log what a user who does not read the history would miss."""
+    last = state.history[-1]
+    unvisited = [name for name, client in state.clients.items() if not client.visits]
+    if unvisited:
+        logger.warning("the schedule never collected from %s: their rows are not in the posterior", unvisited)
+    moving = unsettled(state.history)
+    if moving:
+        logger.warning("hyperparameters %s still moved by over 1 %% in the last round: more rounds are needed", moving)
+    if last.rejected:
+        said = "; ".join(f"{name}: {reason}" for name, reason in last.rejected.items())
+        logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
+                       len(last.clients), said)  # fmt: skip
+    if not math.isfinite(last.elbo):
+        logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
+
+
+def warn_of_divergence(plan: Plan, state: RunState) -> None:
+    """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
+    said = falling(state.history)
+    if said and not falling(state.history[:-1]):
+        over = plan.algorithm.cavity is no_deletion
+        logger.warning("%s%s", said, "; without deletion rows are over-counted: use algorithm='pvi'" if over else "")
+
+
+def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) -> Result:
+    """The result of the rounds played so far."""
+    problem = state.problem
+    return Result(
+        posterior=state.server.posterior,
+        prior=state.server.prior,
+        factors={name: client.factor for name, client in state.clients.items()},
+        history=list(state.history),
+        model=problem.model,
+        model_name=problem.model_name,
+        observed=problem.observed,
+        columns=tuple(columns) if columns is not None else (),
+        settings={
+            "algorithm": plan.algorithm.name,
+            "schedule": plan.schedule.name,
+            "solver": plan.solver.name,
+            "executor": " and ".join(executors_of(state)) or plan.executor.name,
+            "damping": state.history[-1].damping if state.history else state.damping,
+            "rounds": len(state.history),
+            "seed": plan.seed,
+        }
+        | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
+        | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {}),
+        data={name: part.batch for name, part in problem.clients.items()},
+        hyperparameters=problem.values,
+        correction=None if problem.prior_problem is None else state.server.correction,
+        local=local_posteriors(state),
+        by_row=problem.by_row,
+    )
+
+
+def executors_of(state: RunState) -> list[str]:
+    """What ran the local steps."""
+    return sorted({info.executor for record in state.history for info in record.visits})
+
+
+def local_posteriors(state: RunState) -> dict[str, Posterior]:
+    """q(θ, z_m) of each client with latents z_m of its own; only here because one process played them all."""
+    found = {}
+    for name, client in state.clients.items():
+        problem = state.problem.clients[name]
+        if client.conditional is not None:
+            natural = problem.local(state.server.posterior.natural, client.conditional)
+            found[name] = Posterior(problem.extension.local, natural, problem.approximation.coordinates)
+    return found
