@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pvi.families import Family, Product, is_gaussian
 from pvi.families.extension import extend
-from pvi.objectives import LocalProblem
+from pvi.objectives import NUM_SAMPLES, LocalProblem
 from pvi.posterior import Posterior
 from pvi.programs.batch import Batch
 from pvi.programs.guides import Approximation
@@ -44,6 +44,7 @@ class Setup(NamedTuple):
     hyperparameters: Hyperparameters
     alpha: float
     like: Tensor
+    elbo_samples: int = NUM_SAMPLES
 
 
 class Problem(NamedTuple):
@@ -155,6 +156,7 @@ def _local_problem(setup: Setup, name: str, program: Program, first: LocalProble
         conjugate,
         None if local.conditional is None else conditional,
         setup.alpha,
+        setup.elbo_samples,
     )
 
 

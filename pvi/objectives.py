@@ -29,6 +29,7 @@ class LocalProblem(NamedTuple):
     over them that is part of the likelihood but solved for with the cavity, since it lies in the family: the prior of
     the client's own latents. ``predictor`` and ``conjugate`` describe the rest of the likelihood where it is
     generalised linear, or in the family. ``alpha`` is that of the divergence minimised: 0 for the variational one.
+    ``elbo_samples`` are the draws of expectations of the free energy that are not exact.
     """
 
     client: str
@@ -42,6 +43,7 @@ class LocalProblem(NamedTuple):
     conjugate: RecoveredFactor | None = None
     conditional: Tensor | None = None
     alpha: float = 0.0
+    elbo_samples: int = NUM_SAMPLES
 
     @property
     def family(self) -> Product:
@@ -78,11 +80,12 @@ def row_moments(predictor: LinearPredictor, family: GaussianFamily, natural: Ten
 
 
 def expected_log_likelihood(
-    problem: LocalProblem, natural: Tensor, *, num_samples: int = NUM_SAMPLES, seed: int = 0
+    problem: LocalProblem, natural: Tensor, *, num_samples: int | None = None, seed: int = 0
 ) -> Estimate:
     """E_q[log p(y_m | θ)] in nats under the local q, without the absorbed factor.
 
-    Exact where the likelihood is generalised linear or lies in the family, else from fixed draws. With private latents
+    Exact where the likelihood is generalised linear or lies in the family, else from fixed draws, as many as the
+    problem says where ``num_samples`` does not. With private latents
     it is E_q[log p(y_m, z | θ)].
     """
     if isinstance(problem.predictor, LinearPredictor):
@@ -95,7 +98,8 @@ def expected_log_likelihood(
         found = problem.conjugate
         expected = expected_log_factor(problem.family, natural, found.natural)
         return Estimate((expected + found.constant).item(), 0.0)
-    return average(sampled_log_likelihood(problem, problem.program, natural, num_samples=num_samples, seed=seed))
+    number = problem.elbo_samples if num_samples is None else num_samples
+    return average(sampled_log_likelihood(problem, problem.program, natural, num_samples=number, seed=seed))
 
 
 def average(values: Tensor) -> Estimate:

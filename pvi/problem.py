@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pvi.assembly import Problem, Setup, assemble, same_kind, somewhere
+from pvi.objectives import NUM_SAMPLES
 from pvi.programs.agreement import check_same_sites
 from pvi.programs.batch import Batch
 from pvi.programs.batches import client_batches, pool
@@ -32,6 +33,7 @@ def build_problem(
     learn: Sequence[str] | str | None = None,
     alpha: float = 0.0,
     pooled: bool = False,
+    elbo_samples: int = NUM_SAMPLES,
 ) -> Problem:
     """Resolve and check model, data and guide; see :func:`pvi.fit` for the arguments and the errors."""
     function = resolve_model(model)
@@ -64,7 +66,7 @@ def build_problem(
         check_deterministic(program, batch, name, somewhere(parts[name].approximation.family, like))
     observed = tuple(site.name for site in sites[first_name].observed)
     name = _name(model)
-    setup = Setup(function, name, observed, batches, sites, shared, parts, hyperparameters, alpha, like)
+    setup = Setup(function, name, observed, batches, sites, shared, parts, hyperparameters, alpha, like, elbo_samples)
     shared_only = Program(bound, sites[first_name], parts[first_name].approximation.coordinates)
     check_prior_alone(shared_only, first, somewhere(shared.family, like))
     problem = assemble(setup, hyperparameters.initial)

@@ -12,6 +12,7 @@ from pvi.conclusion import finish, warn_at_the_end, warn_of_divergence
 from pvi.damping import Damping
 from pvi.data.tables import Tables
 from pvi.executors import Executor
+from pvi.objectives import NUM_SAMPLES
 from pvi.play import play_round
 from pvi.progress import Report, reporter
 from pvi.result import Result
@@ -42,6 +43,7 @@ def fit(
     threads: int = 1,
     acceleration: Anderson | str | None = None,
     learn: Sequence[str] | str | None = None,
+    elbo_samples: int = NUM_SAMPLES,
 ) -> Result:
     """Fit a Pyro program to data that stays with its clients.
 
@@ -75,6 +77,8 @@ def fit(
         acceleration: ``"anderson"`` or ``pvi.Anderson(memory=5)``: mixes the last synchronous rounds.
         learn: the model's ``pyro.param``s to learn by maximising the free energy: their names, or ``"all"``; ``[]``
             keeps them at their initial values.
+        elbo_samples: draws of θ for each round's ELBO where it is not exact: fewer are faster, its standard error says
+            what they cost. Solves do not use it.
 
     Returns:
         A :class:`~pvi.result.Result`.
@@ -85,7 +89,7 @@ def fit(
     number = rounds_of(algorithm, rounds, learn)
     found = fit_rounds(
         model, clients, guide, algorithm, schedule, damping, number, solver, executor, seed, device, dtype, columns,
-        threads, acceleration, learn,
+        threads, acceleration, learn, elbo_samples,
     )  # fmt: skip
     with _threads(threads), reporter(progress, number) as report:  # the user's function may predict
         for result in found:
@@ -110,6 +114,7 @@ def fit_rounds(
     threads: int = 1,
     acceleration: Anderson | str | None = None,
     learn: Sequence[str] | str | None = None,
+    elbo_samples: int = NUM_SAMPLES,
 ) -> Iterator[Result]:
     """:func:`fit` round by round: the result so far after each round, to look at, save, or stop at.
 
@@ -123,7 +128,7 @@ def fit_rounds(
     number = rounds_of(algorithm, rounds, learn)
     plan, state = start(
         model, clients, guide, algorithm, schedule, damping, number, solver, executor, seed, device, dtype,
-        acceleration=acceleration, learn=learn,
+        acceleration=acceleration, learn=learn, elbo_samples=elbo_samples,
     )  # fmt: skip
     if columns is not None:
         check_columns(columns, state.problem.prior)

@@ -13,6 +13,7 @@ from pvi.assembly import Problem
 from pvi.damping import Constant, Damping, resolve_damping
 from pvi.executors import Executor, resolve_executor
 from pvi.memory import store_for
+from pvi.objectives import NUM_SAMPLES
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
@@ -36,11 +37,14 @@ def start(
     *,
     acceleration: Anderson | str | None = None,
     learn: Sequence[str] | str | None = None,
+    elbo_samples: int = NUM_SAMPLES,
 ) -> tuple[Plan, RunState]:
     """Check everything and set up: q = p, every factor 1. Arguments as in :func:`fit`."""
     chosen = resolve_algorithm(algorithm)
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds must be a whole number, at least 1, got {rounds!r}")
+    if isinstance(elbo_samples, bool) or not isinstance(elbo_samples, int) or elbo_samples < 2:
+        raise ValueError(f"elbo_samples must be a whole number, at least 2 (for its error), got {elbo_samples!r}")
     where = torch.device(device)
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {str(device)!r}: torch finds no CUDA device here; use device='cpu'")
@@ -49,7 +53,8 @@ def start(
     runner = resolve_executor(executor)
     local = None if solver is None else resolve_solver(solver)
     problem = build_problem(
-        model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled
+        model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled,
+        elbo_samples=elbo_samples,
     )  # fmt: skip
     if faster is not None:
         check_acceleration(chosen, order, tuple(problem.clients), problem)

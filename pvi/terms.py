@@ -9,7 +9,7 @@ from pvi.blocks import gather, row_expectations, split
 from pvi.capture import Function
 from pvi.engine import Engine, Group
 from pvi.families import Product
-from pvi.objectives import NUM_SAMPLES, Estimate, LocalProblem, average, client_term, is_exact, with_own_latents
+from pvi.objectives import Estimate, LocalProblem, average, client_term, is_exact, with_own_latents
 from pvi.programs.linear_predictor import LinearPredictor
 from pvi.programs.weighted import tensors_of
 from pvi.stack import keep, kind, likelihood
@@ -82,7 +82,7 @@ def _by_quadrature(
 
 def _numbers(problem: LocalProblem) -> int:
     """How many numbers an evaluation at all draws makes, roughly."""
-    return NUM_SAMPLES * (problem.family.size + sum(value.numel() for value in tensors_of(problem.batch)))
+    return problem.elbo_samples * (problem.family.size + sum(value.numel() for value in tensors_of(problem.batch)))
 
 
 def _chunk(
@@ -103,7 +103,7 @@ def _chunk(
 
 def _draws(problem: LocalProblem, natural: Tensor, seed: int) -> Tensor:
     generator = torch.Generator(device=natural.device).manual_seed(seed)
-    return problem.family.sample(natural, (NUM_SAMPLES,), generator)
+    return problem.family.sample(natural, (problem.elbo_samples,), generator)
 
 
 def _evaluate(engine: Engine, group: Group, draws: Tensor) -> Tensor:
