@@ -2,7 +2,7 @@
 
 import typer
 
-from pvi.cli import algorithms, demo, fit, models, predict
+from pvi.cli import algorithms, demo, experiment, fit, models, predict
 
 app = typer.Typer(
     help="Federated Bayesian inference: data stay with their clients, the answer is the posterior that pooling all "
@@ -17,3 +17,4 @@ app.command()(predict.predict)
 app.command()(models.models)
 app.command()(algorithms.algorithms)
 app.command()(demo.demo)
+app.add_typer(experiment.app, name="experiment")

@@ -20,6 +20,7 @@ from pvi.data.sources import read_tables, tables_from_frames
 from pvi.data.statistics import ClientStatistics, ColumnStatistics, client_statistics, merge
 from pvi.data.tables import Tables, describe
 from pvi.data.target import TargetRule, target_rule
+from pvi.data.train_test import TrainTest, train_test
 
 __all__ = [
     "SPLIT_A",
@@ -32,6 +33,7 @@ __all__ = [
     "TableError",
     "Tables",
     "TargetRule",
+    "TrainTest",
     "aggregate",
     "by_column",
     "client_statistics",
@@ -49,4 +51,5 @@ __all__ = [
     "small_large",
     "tables_from_frames",
     "target_rule",
+    "train_test",
 ]

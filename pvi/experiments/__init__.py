@@ -1,1 +1,10 @@
 """Published experiments as short declarations over the public API."""
+
+from typing import Any
+
+from pvi.experiments.uci import UCI
+
+EXPERIMENTS: dict[str, Any] = {kind.NAME: kind for kind in (UCI,)}
+"""By their names on the command line."""
+
+__all__ = ["EXPERIMENTS", "UCI"]

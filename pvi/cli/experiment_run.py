@@ -1,0 +1,161 @@
+"""The run of an experiment: progress on the screen, every finished part on the disk."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pvi.cli.live import warnings_on
+from pvi.diagnostics import plot_partition
+from pvi.experiments import folder as pages
+from pvi.experiments.play import Progress as Stand
+from pvi.experiments.play import Report, frame, play
+from pvi.experiments.protocol import Experiment, Setting
+from pvi.experiments.summary import table
+
+PRESETS = ("full", "quick")
+
+
+class Request(NamedTuple):
+    """What the command line says beside an experiment's own options."""
+
+    command: str
+    preset: str = "full"
+    data_dir: Path | None = None
+    out: Path | None = None
+    only: list[str] | None = None
+    resume: bool = False
+    overwrite: bool = False
+    device: str = "cpu"
+    threads: int = 1
+
+
+def run(kind: Any, given: dict[str, Any], request: Request, console: Console) -> bool:
+    """Play an experiment into its folder; whether it came to its end.
+
+    Raises ``ValueError`` for bad options and for a folder that holds other things.
+    """
+    if request.preset not in PRESETS:
+        raise ValueError(f"preset is {' or '.join(PRESETS)}, not {request.preset!r}")
+    experiment: Experiment = pages.preset(kind, request.preset == "quick", given)
+    folder = request.out or Path(f"experiment-{kind.NAME}")
+    digests: dict[int, str] = {}
+    settings = pages.config(experiment, request.command, digests)
+    before = pages.read_done(folder, settings) if request.resume else pd.DataFrame()
+    if not request.resume:
+        check_folder(folder, request.overwrite)
+    console.print(experiment.title, style="bold", highlight=False, markup=False)
+    if settings["scaled_from_full"]:
+        console.print(f"Scaled: {', '.join(settings['scaled_from_full'])}.", highlight=False, markup=False)
+    curves, notes = before, list[str]()
+    reference: str | None = None
+
+    def begun(seed: int, setting: Setting) -> None:
+        nonlocal reference
+        best = experiment.reference(setting)
+        reference = None if best is None else best.name
+        digests[seed] = pages.digest(setting)
+        pages.write_config(folder, pages.config(experiment, request.command, digests))
+        if seed == 0 and setting.parts:
+            plot_partition(setting.parts, setting.labels, folder / "partition.png")
+        for note in setting.notes:
+            if note not in notes:
+                notes.append(note)
+                console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
+
+    pages.write_config(folder, settings)
+    done = set(zip(before["seed"], before["method"], strict=True)) if len(before) else set()
+    complete = True
+    try:
+        with shown(console) as report:
+            parts = play(
+                experiment,
+                request.data_dir,
+                request.only or (),
+                done,
+                report,
+                request.device,
+                request.threads,
+                None,
+                begun,
+            )
+            for part in parts:
+                curves = pd.concat([curves, frame(part.records)], ignore_index=True)
+                pages.write_curves(folder, curves)
+    except KeyboardInterrupt:
+        complete = False
+        if not len(curves):
+            console.print("Stopped before the first method was done: nothing to show.", style="yellow")
+            return False
+    settings = pages.config(experiment, request.command, digests)
+    pages.write_report(folder, experiment, curves, settings, tuple(notes), reference, complete)
+    show(experiment, curves, console)
+    console.print(f"Written to {folder}/: {', '.join(pages.WRITTEN)}", style="bold", highlight=False, markup=False)
+    return complete
+
+
+def check_folder(folder: Path, overwrite: bool) -> None:
+    """Raises ``ValueError`` where a folder holds something that is no experiment's."""
+    known = {*pages.WRITTEN, "partition.png"}
+    others = [path.name for path in folder.iterdir() if path.name not in known] if folder.is_dir() else []
+    if others and not overwrite:
+        raise ValueError(f"{folder} holds {', '.join(sorted(others)[:5])}: choose another --out, or say --overwrite")
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Report]:
+    """Rounds as they happen: a bar a method on a terminal, a line a method elsewhere."""
+    with warnings_on(console):
+        if not console.is_terminal:
+
+            def say(stand: Stand) -> None:
+                if stand.round == stand.rounds:
+                    console.print(line(stand), highlight=False, markup=False)
+
+            yield say
+            return
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+            tasks: dict[tuple[int, str], Any] = {}
+
+            def move(stand: Stand) -> None:
+                key = (stand.seed, stand.method)
+                if key not in tasks:
+                    tasks[key] = bar.add_task("", total=stand.rounds)
+                bar.update(tasks[key], completed=stand.round, description=line(stand))
+
+            yield move
+
+
+def line(stand: Stand) -> str:
+    """One method's stand in a line."""
+    found = stand.measured
+    parts = [f"seed {stand.seed}", stand.method, f"ELBO {found['elbo']:.2f}"]
+    if "elbo_gap" in found:
+        parts.append(f"gap {found['elbo_gap']:.3g}")
+    if "log_likelihood" in found:
+        parts.append(f"test {found['log_likelihood']:.4f}")
+    return "  ".join([*parts, f"{found['seconds']:.1f} s"])
+
+
+def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None:
+    """The table, and what the paper says."""
+    found = table(curves, experiment.metrics)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    grid.add_column("method", overflow="fold")
+    for name in found.columns:
+        grid.add_column(str(name), justify="right")
+    for method, row in found.iterrows():
+        grid.add_row(str(method), *[str(value) for value in row])
+    console.print(grid)
+    for claim in experiment.claims():
+        verdict = claim.verdict(curves)
+        if verdict.holds is not None:
+            sign = "✓" if verdict.holds else "✗"
+            console.print(f"{sign} {claim.published}: {verdict.measured}", highlight=False, markup=False)

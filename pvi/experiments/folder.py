@@ -1,0 +1,144 @@
+"""An experiment's folder: what was run, what came out, how to run it again."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas as pd
+import pyro
+import torch
+
+import pvi
+from pvi.experiments.figures import plot_curves
+from pvi.experiments.protocol import Experiment, Setting
+from pvi.experiments.summary import table
+
+CONFIG, CURVES, TABLE, PICTURE, REPORT = "config.json", "curves.csv", "table.csv", "curves.png", "README.md"
+WRITTEN = (CONFIG, CURVES, TABLE, PICTURE, REPORT)
+
+
+def options_of(experiment: Any) -> dict[str, Any]:
+    """An experiment's options by name."""
+    return {field.name: getattr(experiment, field.name) for field in fields(experiment)}
+
+
+def scaled(experiment: Any) -> list[str]:
+    """What differs from the full size, option by option: ``rounds 20 -> 3``."""
+    full = options_of(type(experiment)())
+    own = options_of(experiment)
+    return [f"{name} {full[name]} -> {value}" for name, value in own.items() if value != full[name]]
+
+
+def preset(kind: Any, quick: bool, given: Mapping[str, Any]) -> Any:
+    """An experiment at its full or quick size, with the options that the user gives."""
+    return replace(kind(), **{**(kind.QUICK if quick else {}), **given})
+
+
+def config(experiment: Any, command: str, digests: Mapping[int, str]) -> dict[str, Any]:
+    """Everything that is needed to repeat a run; ``digests`` of each seed's rows tell whether the data are the same."""
+    return {
+        "experiment": experiment.NAME,
+        "options": options_of(experiment),
+        "scaled_from_full": scaled(experiment),
+        "command": command,
+        "data_sha256": {str(seed): digest for seed, digest in digests.items()},
+        "versions": {
+            "pvi": pvi.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "pyro": pyro.__version__,
+            "numpy": numpy.__version__,
+        },
+    }
+
+
+def digest(setting: Setting) -> str:
+    """SHA-256 of all clients' rows and the test rows, as the models see them."""
+    found = hashlib.sha256()
+    for name, pair in (*setting.clients.items(), ("test rows", setting.test)):
+        found.update(name.encode())
+        for part in pair:
+            found.update(part.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def read_done(folder: Path, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """The curves of an earlier run of the same experiment.
+
+    Raises ``ValueError`` where the folder holds none, or one with other options.
+    """
+    if not (folder / CONFIG).exists():
+        raise ValueError(f"{folder}: there is no {CONFIG} to resume from; leave --resume out")
+    found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    for key in ("experiment", "options"):
+        if found[key] != json.loads(json.dumps(wanted[key])):
+            raise ValueError(f"{folder}: the run there has other options ({found[key]}); choose another --out")
+    path = folder / CURVES
+    return pd.read_csv(path) if path.exists() and path.stat().st_size else pd.DataFrame()
+
+
+def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
+    """``config.json``, before anything is computed and again when the data are known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_curves(folder: Path, curves: pd.DataFrame) -> None:
+    """``curves.csv``, whole or not at all: a run may be killed at any time."""
+    draft = folder / f"{CURVES}.part"
+    curves.to_csv(draft, index=False)
+    draft.replace(folder / CURVES)
+
+
+def write_report(
+    folder: Path,
+    experiment: Experiment,
+    curves: pd.DataFrame,
+    settings: Mapping[str, Any],
+    notes: tuple[str, ...],
+    reference: str | None,
+    complete: bool,
+) -> None:
+    """The table, the picture, and a page that holds both beside what the paper says."""
+    found = table(curves, experiment.metrics)
+    found.to_csv(folder / TABLE)
+    plot_curves(curves, experiment.metrics, experiment.title, folder / PICTURE, reference)
+    lines = [f"# {experiment.title}", "", f"    {settings['command']}", ""]
+    if not complete:
+        lines += ["**Stopped early: the table holds what was finished by then; `--resume` goes on.**", ""]
+    if settings["scaled_from_full"]:
+        lines += [f"Scaled against the full size: {', '.join(settings['scaled_from_full'])}.", ""]
+    lines += [
+        *_markdown(found.reset_index()),
+        "",
+        "Last rounds; means over the seeds with 95 % intervals (Student's t).",
+        "",
+    ]
+    said = [(claim.published, claim.verdict(curves)) for claim in experiment.claims()]
+    if said:
+        answer = {True: "yes", False: "no", None: "not run"}
+        rows = pd.DataFrame(
+            [
+                {"published": text, "measured": verdict.measured, "agrees": answer[verdict.holds]}
+                for text, verdict in said
+            ]
+        )
+        lines += ["## Beside the paper", "", *_markdown(rows), ""]
+    lines += [f"![Curves]({PICTURE})", ""]
+    if (folder / "partition.png").exists():
+        lines += ["![Who holds what](partition.png)", ""]
+    if notes:
+        lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
+    (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _markdown(rows: pd.DataFrame) -> list[str]:
+    """A table in Markdown."""
+    head = [str(name) for name in rows.columns]
+    body = [[str(value).replace("|", "\\|") for value in row] for row in rows.itertuples(index=False)]
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]

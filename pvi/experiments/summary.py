@@ -1,0 +1,68 @@
+"""The table of an experiment: every method's last round, over the seeds."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from pvi.experiments.metrics import METRICS
+
+
+class Interval(NamedTuple):
+    """A mean over n seeds and its 95 % interval (Student's t); without width for one seed."""
+
+    mean: float
+    half: float
+    n: int
+
+    def text(self, digits: int) -> str:
+        """``0.852 ± 0.003``."""
+        if not np.isfinite(self.mean):
+            return ""
+        half = f" ± {self.half:.{digits}f}" if self.n > 1 else ""
+        return f"{self.mean:,.{digits}f}{half}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of values of different seeds; not finite ones are kept, so that they show."""
+    found = np.asarray(values, dtype=float)
+    if len(found) < 2:
+        return Interval(float(found.mean()), 0.0, len(found))
+    half = t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / len(found) ** 0.5
+    return Interval(float(found.mean()), float(half), len(found))
+
+
+def last_rounds(curves: pd.DataFrame) -> pd.DataFrame:
+    """Each method's last round at each seed, methods in the order of the curves."""
+    return curves.loc[curves.groupby(["method", "seed"], sort=False)["round"].idxmax()]
+
+
+def values(curves: pd.DataFrame, method: str, metric: str) -> pd.Series:
+    """A metric's last value by seed; empty where the method was not run."""
+    found = last_rounds(curves[curves["method"] == method]) if len(curves) else curves
+    return found.set_index("seed")[metric] if len(found) and metric in found else pd.Series(dtype=float)
+
+
+def difference(curves: pd.DataFrame, method: str, other: str, metric: str) -> Interval | None:
+    """Method minus other, seed by seed, at their last rounds; ``None`` where one was not run."""
+    pairs = (values(curves, method, metric) - values(curves, other, metric)).dropna()
+    return interval(pairs.tolist()) if len(pairs) else None
+
+
+def table(curves: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One row a method, as text: rounds, messages, seconds, and the metrics' means with intervals over the seeds."""
+    rows = {}
+    for method, found in last_rounds(curves).groupby("method", sort=False):
+        row = {
+            "seeds": str(len(found)),
+            "rounds": f"{found['round'].mean():g}",
+            "messages": f"{found['messages'].mean():,.0f}",
+        }
+        for name in metrics:
+            shown = METRICS[name]
+            column = found[name] if name in found else pd.Series([np.nan])
+            row[shown.label] = interval(column.tolist()).text(shown.digits)
+        rows[str(method)] = row | {"seconds": f"{found['seconds'].mean():,.1f}"}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
