@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pvi.capture import Captured
 from pvi.engine import Engine
+from pvi.families import Family
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.programs.local_reparameterisation import Layers
@@ -26,6 +27,7 @@ from pvi.stack import keep, kind, likelihood
 class Options(NamedTuple):
     """What of the solver's options matters here; ``most`` steps for each client; ``layers`` that are drawn by row."""
 
+    plain: bool
     learning_rate: float
     num_particles: int
     window: int
@@ -51,6 +53,12 @@ class Fixed(NamedTuple):
     origin: Tensor
     scale: Tensor
     cavity: Tensor
+
+
+def units(family: Family, natural: Tensor, plain: bool) -> Tensor:
+    """What an offset of 1 is in free coordinates: q's own standard deviations, and just 1 under plain Adam."""
+    scale = family.free_scale(natural)
+    return torch.ones_like(scale) if plain else scale
 
 
 def init(origin: Tensor, alpha: float) -> ManyState:
@@ -95,8 +103,9 @@ def ascend(
 ) -> list[Solved]:
     """The solves of clients that share their data's shapes; ``cavities`` and ``starts`` are ``[M, num_natural]``."""
     problem, family, number = lanes.problem, lanes.problem.family, len(seeds)
-    fixed = Fixed(starts[:, 0], family.free(starts), family.free_scale(starts), cavities)
-    state, courses = init(fixed.origin, problem.alpha), [Course(options.learning_rate)] * number
+    fixed = Fixed(starts[:, 0], family.free(starts), units(family, starts, options.plain), cavities)
+    course = Course(options.learning_rate, plain=options.plain)
+    state, courses = init(fixed.origin, problem.alpha), [course] * number
     noise = NoiseLanes(seeds, options.num_particles, noise_size(problem, options.layers, lanes.rows_a_step), starts)
     rows = Rows(lanes, seeds, starts)
     here, taken, solved = list(range(number)), 0, dict[int, Solved]()
@@ -131,8 +140,8 @@ def ascend(
                 continue
             courses[index] = judge(courses[index], window[lane], None if climbs is None else climbs[lane])
             if courses[index].over or taken == options.most[index]:
-                average = state.sums[lane] / window.shape[1]
-                natural = family.natural_from_free(fixed.origin[lane] + fixed.scale[lane] * average)
+                offset = state.offset[lane] if options.plain else state.sums[lane] / window.shape[1]
+                natural = family.natural_from_free(fixed.origin[lane] + fixed.scale[lane] * offset)
                 solved[index] = natural, report(courses[index], taken)
         if whole:
             values, rises, state = [], [], state._replace(sums=torch.zeros_like(state.sums))

@@ -1,4 +1,7 @@
-"""When a stochastic ascent is over: its free energy no longer rises beyond its noise, at any learning rate."""
+"""When a stochastic ascent is over: its free energy no longer rises beyond its noise, at any learning rate.
+
+A plain one has no such criterion: it keeps its learning rate and takes all its steps.
+"""
 
 from typing import NamedTuple
 
@@ -15,12 +18,16 @@ PATIENCE = 2
 
 
 class Course(NamedTuple):
-    """The learning rate and its cuts so far, the windows without a rise, and the last window's estimates of F_m."""
+    """The learning rate and its cuts so far, the windows without a rise, and the last window's estimates of F_m.
+
+    ``plain``: the rate stays, and nothing ends the ascent.
+    """
 
     rate: float
     cuts: int = 0
     still: int = 0
     previous: Tensor | None = None
+    plain: bool = False
 
     @property
     def over(self) -> bool:
@@ -33,6 +40,8 @@ def judge(course: Course, values: Tensor, rises: Tensor | None) -> Course:
 
     With ``rises [w]``, the gradients along the steps before them, these say whether it still goes up.
     """
+    if course.plain:
+        return course._replace(previous=values)
     plateau = _plateau(course.previous, values) if rises is None else _lost(rises)
     still = course.still + 1 if plateau else 0
     if still == PATIENCE:
@@ -41,10 +50,12 @@ def judge(course: Course, values: Tensor, rises: Tensor | None) -> Course:
 
 
 def report(course: Course, taken: int) -> SolverInfo:
-    """What the solver says at its end."""
+    """What the solver says at its end. A plain ascent did what it was asked to, and claims nothing beyond that."""
     assert course.previous is not None
     values = course.previous
     value, noise = values.mean().item(), (values.var(unbiased=False) / len(values)).sqrt().item()
+    if course.plain:
+        return SolverInfo(taken, value, True, "")
     message = "" if course.over else f"the free energy still rose after {taken} steps"
     if not message and not noise <= max(MAX_NOISE, MAX_NOISE / 100 * abs(value)):
         message = f"the free energy is too noisy to tell ({value:.3g} ± {noise:.2g} nats over {len(values)} steps)"

@@ -16,7 +16,7 @@ from pvi.programs.program import log_likelihood, num_rows
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import minibatches, noise_generator, row_generator
 from pvi.solvers.lanes import lanes_of
-from pvi.solvers.many_svi import Options, ascend
+from pvi.solvers.many_svi import Options, ascend, units
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved, SolverInfo
 from pvi.solvers.svi_step import Draw, draws_by_step, init, local_at, loss, noise_size, step
@@ -43,6 +43,9 @@ class SVI:
 
     ``local_reparameterisation`` draws the pre-activations of Bayesian linear layers row by row instead of their
     weights (convolutions: by Flipout), where q of the weights is mean field: less noise, no change to the model.
+    ``plain`` is Adam as papers run it: on means and log standard deviations as they are, instead of in units of q's
+    standard deviations, all steps at one learning rate, and the result is the last iterate. ``window`` then is what
+    the reported free energy is averaged over at most; nothing is said about convergence.
     """
 
     steps: int = 3000
@@ -52,6 +55,7 @@ class SVI:
     epochs: float | None = None
     window: int = 100
     local_reparameterisation: bool = False
+    plain: bool = False
 
     def __post_init__(self) -> None:
         for label in ("steps", "num_particles", "window"):
@@ -86,13 +90,13 @@ class SVI:
         """See :class:`~pvi.solvers.protocol.Solver`; raises ``ValueError`` for a discrete latent."""
         check_reparameterised(problem)
         family = problem.family
-        origin, scale = family.free(start), family.free_scale(start)
+        origin, scale = family.free(start), units(family, start, self.plain)
         total = num_rows(problem.program, problem.batch)
         batches = minibatches(total, self.rows_a_step(problem), row_generator(seed, start.device))
         layers = self.layers(problem, start)
         number = noise_size(problem, layers, self.rows_a_step(problem) or total)
         noises = draws_by_step(problem, self.num_particles, number, noise_generator(seed, start.device), start)
-        state, course = init(family.num_free, start), Course(self.learning_rate)
+        state, course = init(family.num_free, start), Course(self.learning_rate, plain=self.plain)
         window: list[Tensor] = []
         rises: list[Tensor] = []
         sums, most, before = torch.zeros_like(state.offset), self.num_steps(total), state.offset
@@ -109,12 +113,12 @@ class SVI:
             sums = sums + state.offset
             if len(window) < self.window and taken < most:
                 continue
-            average = sums / len(window)
+            offset = state.offset if self.plain else sums / len(window)
             course = judge(course, torch.stack(window), torch.stack(rises) if problem.alpha else None)
             window, rises, sums = [], [], torch.zeros_like(sums)
             if course.over:
                 break
-        return family.natural_from_free(origin + scale * average).detach(), report(course, taken)
+        return family.natural_from_free(origin + scale * offset).detach(), report(course, taken)
 
     def layers(self, problem: LocalProblem, like: Tensor) -> Layers | None:
         """The layers that are drawn by row; raises ``ValueError`` where that is asked for and there are none."""
@@ -177,7 +181,7 @@ class SVI:
         for lanes in lanes_of(problems, starts, sizes, engine, pad=pad):
             most = [self.num_steps(total) for total in lanes.totals]
             layers = self.layers(lanes.problem, starts[lanes.members[0]])
-            options = Options(self.learning_rate, self.num_particles, self.window, most, layers)
+            options = Options(self.plain, self.learning_rate, self.num_particles, self.window, most, layers)
             own, begun = (torch.stack([values[index] for index in lanes.members]) for values in (cavities, starts))
             solved = ascend(options, lanes, own, begun, [seeds[index] for index in lanes.members], engine)
             found |= dict(zip(lanes.members, solved, strict=True))
