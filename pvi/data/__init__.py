@@ -1,5 +1,6 @@
 """Tables of several clients as tensors."""
 
+from pvi.data import icu
 from pvi.data.aggregation import Choices, aggregate
 from pvi.data.errors import TableError
 from pvi.data.partition import (
@@ -41,6 +42,7 @@ __all__ = [
     "dirichlet_by_class",
     "dirichlet_by_client",
     "homogeneous",
+    "icu",
     "k_means",
     "label_shards",
     "leftover",
