@@ -14,6 +14,7 @@ from rich.table import Table
 from pvi.cli.live import warnings_on
 from pvi.diagnostics import plot_partition
 from pvi.experiments import folder as pages
+from pvi.experiments.claims import ANSWERS, answered
 from pvi.experiments.play import Progress as Stand
 from pvi.experiments.play import Report, frame, play
 from pvi.experiments.protocol import Experiment, Setting
@@ -146,16 +147,20 @@ def line(stand: Stand) -> str:
 
 def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None:
     """The table, and what the paper says."""
-    found = table(curves, experiment.metrics)
+    found = table(curves, experiment.metrics, intervals=False).drop(columns=["seeds", "rounds"])
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    grid.add_column("method", overflow="fold")
+    grid.add_column("method", no_wrap=True)
     for name in found.columns:
-        grid.add_column(str(name), justify="right")
+        # Heads wrap between words; numbers stay whole.
+        width = max(len(str(value)) for value in (*found[name], *str(name).split()))
+        grid.add_column(str(name), justify="right", min_width=width)
     for method, row in found.iterrows():
         grid.add_row(str(method), *[str(value) for value in row])
     console.print(grid)
-    for claim in experiment.claims():
-        verdict = claim.verdict(curves)
-        if verdict.holds is not None:
-            sign = "✓" if verdict.holds else "✗"
-            console.print(f"{sign} {claim.published}: {verdict.measured}", highlight=False, markup=False)
+    answers = answered(experiment.claims(), curves)
+    if answers:
+        console.print("Beside the paper (a difference is method less reference, in the mean over the seeds):")
+    for text, said in answers.items():
+        console.print(f"  {text}", highlight=False, markup=False)
+        for verdict in said:
+            console.print(f"    {ANSWERS[verdict.holds]}: {verdict.measured}", highlight=False, markup=False)

@@ -1,12 +1,24 @@
 """What papers say of methods, as questions to a table of curves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from pvi.experiments.metrics import METRICS
-from pvi.experiments.protocol import Verdict
-from pvi.experiments.summary import difference
+from pvi.experiments.protocol import Claim, Verdict
+from pvi.experiments.summary import difference, values
+
+ANSWERS = {True: "yes", False: "no", None: "not run"}
+
+
+def answered(claims: Sequence[Claim], curves: pd.DataFrame) -> dict[str, list[Verdict]]:
+    """The verdicts on each sentence, those on methods that were not run left out."""
+    found: dict[str, list[Verdict]] = {}
+    for claim in claims:
+        verdict = claim.verdict(curves)
+        if verdict.holds is not None:
+            found.setdefault(claim.published, []).append(verdict)
+    return found
 
 
 def reaches(method: str, other: str, metric: str, tolerance: float) -> Callable[[pd.DataFrame], Verdict]:
@@ -19,12 +31,42 @@ def falls_short(method: str, other: str, metric: str, tolerance: float) -> Calla
     return lambda curves: _compare(curves, method, other, metric, lambda better: better < -tolerance)
 
 
+def matches(
+    method: str, metric: str, value: float, tolerance: float, seed: int = 0
+) -> Callable[[pd.DataFrame], Verdict]:
+    """``method`` ends within ``tolerance`` of a known ``value``, at one seed."""
+
+    def verdict(curves: pd.DataFrame) -> Verdict:
+        found = values(curves, method, metric).get(seed)
+        if found is None:
+            return Verdict(None, "")
+        shown = METRICS[metric]
+        said = f"{method}: {shown.short} {found:,.{shown.digits}f} (seed {seed})"
+        return Verdict(abs(found - value) <= tolerance, said)
+
+    return verdict
+
+
+def at_most(method: str, metric: str, bound: float, after: int, seed: int = 0) -> Callable[[pd.DataFrame], Verdict]:
+    """``method`` has at most ``bound`` after so many rounds, at one seed."""
+
+    def verdict(curves: pd.DataFrame) -> Verdict:
+        chosen = curves[(curves["method"] == method) & (curves["seed"] == seed) & (curves["round"] == after)]
+        if not len(chosen) or metric not in chosen:
+            return Verdict(None, "")
+        found, shown = float(chosen[metric].iloc[0]), METRICS[metric]
+        said = f"{method}: {shown.short} {found:.{shown.digits}f} after {after} rounds (seed {seed})"
+        return Verdict(found <= bound, said)
+
+    return verdict
+
+
 def _compare(curves: pd.DataFrame, method: str, other: str, metric: str, holds: Callable[[float], bool]) -> Verdict:
     found, shown = difference(curves, method, other, metric), METRICS[metric]
     if found is None:
         return Verdict(None, "")
     better = found.mean if shown.higher_is_better else -found.mean
-    text = f"{method}: {shown.label} {found.mean:+.{shown.digits}f}"
+    text = f"{method}: {shown.short} {found.mean:+.{shown.digits}f}"
     if found.n > 1:
         text += f" ± {found.half:.{shown.digits}f}"
     return Verdict(holds(better), f"{text} against {other}")

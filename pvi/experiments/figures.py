@@ -63,7 +63,9 @@ def _line(axes: "Axes", curves: pd.DataFrame, metric: str, label: str, index: in
     messages, values = found["messages"].mean(), found[metric]
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     mean, low, high = values.mean(), values.min(), values.max()
-    axes.plot(messages, mean, color=colour, marker=marker, ms=3.5 if len(mean) > 1 else 7, lw=1.3, label=label)
+    # A method of one round is a single point: it must not hide under a line that begins there.
+    size, order = (3.5, 2) if len(mean) > 1 else (7, 3)
+    axes.plot(messages, mean, color=colour, marker=marker, ms=size, lw=1.3, zorder=order, label=label)
     if len(mean) > 1:
         axes.fill_between(messages, low, high, color=colour, alpha=0.12, lw=0)
     else:

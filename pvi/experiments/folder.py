@@ -14,6 +14,7 @@ import pyro
 import torch
 
 import pvi
+from pvi.experiments.claims import ANSWERS, answered
 from pvi.experiments.figures import plot_curves
 from pvi.experiments.protocol import Experiment, Setting
 from pvi.experiments.summary import table
@@ -119,16 +120,14 @@ def write_report(
         "Last rounds; means over the seeds with 95 % intervals (Student's t).",
         "",
     ]
-    said = [(claim.published, claim.verdict(curves)) for claim in experiment.claims()]
+    said = answered(experiment.claims(), curves)
     if said:
-        answer = {True: "yes", False: "no", None: "not run"}
-        rows = pd.DataFrame(
-            [
-                {"published": text, "measured": verdict.measured, "agrees": answer[verdict.holds]}
-                for text, verdict in said
-            ]
-        )
-        lines += ["## Beside the paper", "", *_markdown(rows), ""]
+        rows = [
+            {"published": text, "measured": verdict.measured, "agrees": ANSWERS[verdict.holds]}
+            for text, verdicts in said.items()
+            for verdict in verdicts
+        ]
+        lines += ["## Beside the paper", "", *_markdown(pd.DataFrame(rows)), ""]
     lines += [f"![Curves]({PICTURE})", ""]
     if (folder / "partition.png").exists():
         lines += ["![Who holds what](partition.png)", ""]

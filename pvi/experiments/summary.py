@@ -51,8 +51,8 @@ def difference(curves: pd.DataFrame, method: str, other: str, metric: str) -> In
     return interval(pairs.tolist()) if len(pairs) else None
 
 
-def table(curves: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """One row a method, as text: rounds, messages, seconds, and the metrics' means with intervals over the seeds."""
+def table(curves: pd.DataFrame, metrics: Sequence[str], *, intervals: bool = True) -> pd.DataFrame:
+    """One row a method, as text: rounds, messages, seconds, and the metrics' means, with intervals over the seeds."""
     rows = {}
     for method, found in last_rounds(curves).groupby("method", sort=False):
         row = {
@@ -63,6 +63,9 @@ def table(curves: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
         for name in metrics:
             shown = METRICS[name]
             column = found[name] if name in found else pd.Series([np.nan])
-            row[shown.label] = interval(column.tolist()).text(shown.digits)
+            over_seeds = interval(column.tolist())
+            row[shown.short] = (
+                over_seeds.text(shown.digits) if intervals else over_seeds._replace(n=1).text(shown.digits)
+            )
         rows[str(method)] = row | {"seconds": f"{found['seconds'].mean():,.1f}"}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
