@@ -1,4 +1,4 @@
-"""Extracted features kept on disk: one file, trusted only if its own digest and its shapes are right."""
+"""Extracted features kept on disk: one file, trusted only if its own digest is right."""
 
 import hashlib
 import io
@@ -33,7 +33,7 @@ def key(files: list[bytes], settings: object) -> str:
 
 
 def load(path: Path) -> Stays | None:
-    """The stays of a cache file; None where it is not there, unreadable, changed, or does not fit together."""
+    """The stays of a cache file; None where it is not there, unreadable, or changed."""
     try:
         # Read first: NumPy leaves files open that are no archives.
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
