@@ -12,6 +12,7 @@ MODELS = ROOT.parent / "models"
 
 LAYERS = (
     "quadrature",
+    "adaptive_quadrature",
     "packed_quadrature",
     "families",
     "posterior",
@@ -45,6 +46,7 @@ LAYERS = (
     "learning",
     "free_energy",
     "progress",
+    "exact_prediction",
     "result",
     "diagnostics",
     "spaces",

@@ -73,7 +73,7 @@ def test_nothing_private_leaves_the_client(full):
 
 def test_predictions_for_a_client_use_its_own_latents(full):
     x = normal(5, 2)
-    known = full.predict_mean(x, client="east", num_samples=4000)["y"]
+    known = full.predict_mean(x, client="east", num_samples=4000, method="draws")["y"]
     unknown = full.predict_mean(x, num_samples=4000)["y"]
     local = full.local["east"]
     draws = local.sample(4000, torch.Generator().manual_seed(0))

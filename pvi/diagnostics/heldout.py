@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from pvi.diagnostics.predictions import predictive_densities, predictive_means
+from pvi.exact_prediction import Method
 from pvi.programs.batch import Batch, as_batch, is_rows
 from pvi.programs.observations import observations
 from pvi.result import Result
@@ -16,7 +18,9 @@ from pvi.result import Result
 ALL = "all clients"
 
 
-def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int = 1000, seed: int = 0) -> pd.DataFrame:
+def heldout_metrics(
+    result: Result, holdout: Mapping[str, Any], num_samples: int = 1000, seed: int = 0, method: Method = "auto"
+) -> pd.DataFrame:
     """One row a client and a last one, ``all clients``, over all rows together.
 
     ``holdout`` holds clients' data as :func:`pvi.fit` takes them; clients without rows get NaN. A client whose own
@@ -26,8 +30,16 @@ def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int
     Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability; lower is
     better), for Categorical ones the same (of the likeliest class; of all classes' probabilities, summed: Brier, 1950),
     else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
+
+    Exact, without draws, for generalised linear models with a Gaussian q, where ``num_samples`` and ``seed`` have no
+    effect; from posterior draws else, and for ``method="draws"`` (see :meth:`pvi.Result.log_predictive_density`).
     """
-    parts = {client: _rows(result, data, client, num_samples, seed) for client, data in holdout.items()}
+    batches = _batches(holdout)
+    densities = predictive_densities(result, batches, num_samples, seed, method)
+    means = predictive_means(result, batches, num_samples, seed, method) if len(result.observed) == 1 else {}
+    parts = {client: pd.DataFrame({"log_density": []}) for client in holdout}
+    for client, batch in batches.items():
+        parts[client] = _rows(result, batch, densities[client], means.get(client))
     filled = [part for part in parts.values() if len(part)]
     parts[ALL] = pd.concat(filled) if filled else pd.DataFrame({"log_density": []})
     records = {}
@@ -45,31 +57,23 @@ def heldout_metrics(result: Result, holdout: Mapping[str, Any], num_samples: int
     return table.astype({"rows": int})
 
 
-def heldout_log_density(result: Result, holdout: Mapping[str, Any], num_samples: int = 200, seed: int = 0) -> float:
+def heldout_log_density(
+    result: Result, holdout: Mapping[str, Any], num_samples: int = 200, seed: int = 0, method: Method = "auto"
+) -> float:
     """The mean log predictive density of all clients' held-out rows, nats a row; NaN without rows.
 
-    The same draws in every call, so that the rounds of a run can be compared.
+    Exact or, with the same draws in every call, from draws, as in :func:`heldout_metrics`: the rounds of a run can be
+    compared.
     """
-    total, rows = 0.0, 0
-    for client, data in holdout.items():
-        batch = _batch(data, client)
-        if batch is not None:
-            densities = _densities(result, batch, client, num_samples, seed)
-            total, rows = total + densities.sum().item(), rows + len(densities)
-    return total / rows if rows else math.nan
+    densities = predictive_densities(result, _batches(holdout), num_samples, seed, method)
+    return torch.cat(list(densities.values())).mean().item() if densities else math.nan
 
 
-def _rows(result: Result, data: Any, client: str, num_samples: int, seed: int) -> pd.DataFrame:
-    batch = _batch(data, client)
-    if batch is None:
-        return pd.DataFrame({"log_density": []})
-    found = observations(result.model, batch) if result.model is not None else {}
-    columns = {"log_density": _densities(result, batch, client, num_samples, seed)}
-    if len(found) == 1:
-        ((site, observation),) = found.items()
-        own = _known(result, client)
-        means = result.predict_mean(*batch.args, num_samples=num_samples, seed=seed, client=own, **batch.kwargs)
-        mean, observed = means[site].cpu(), observation.value.cpu()
+def _rows(result: Result, batch: Batch, densities: Tensor, mean: Tensor | None) -> pd.DataFrame:
+    columns = {"log_density": densities}
+    if mean is not None and result.model is not None:
+        observation = observations(result.model, batch)[result.observed[0]]
+        observed = observation.value.cpu()
         value = observed.to(mean.dtype)
         if mean.ndim > value.ndim:  # of classes, whatever their distribution is called
             squared = (mean - one_hot(observed.long(), mean.shape[-1])).square().sum(-1)
@@ -87,22 +91,11 @@ def _by_row(values: Tensor) -> Tensor:
     return values.reshape(len(values), -1).mean(-1)
 
 
-def _batch(data: Any, client: str) -> Batch | None:
-    """The data as :func:`pvi.fit` takes them, None for a client that has no rows."""
+def _batches(holdout: Mapping[str, Any]) -> dict[str, Batch]:
+    """The data as :func:`pvi.fit` takes them, clients without rows left out."""
+    return {client: as_batch(data, client) for client, data in holdout.items() if not _is_empty(data)}
+
+
+def _is_empty(data: Any) -> bool:
     values = data.values() if isinstance(data, Mapping | Batch) else data if isinstance(data, tuple | list) else [data]
-    if any(is_rows(value) and value.shape[0] == 0 for value in values):
-        return None
-    return as_batch(data, client)
-
-
-def _known(result: Result, client: str) -> str | None:
-    """The client where its own latents are known."""
-    return client if client in result.local else None
-
-
-def _densities(result: Result, batch: Batch, client: str, num_samples: int, seed: int) -> Tensor:
-    """log ∫ p(y_i | θ) q(θ) dθ of each row, all observed sites of a row jointly."""
-    own = _known(result, client)
-    found = result.log_likelihood(*batch.args, num_samples=num_samples, seed=seed, client=own, **batch.kwargs)
-    rows = torch.stack([value.reshape(*value.shape[:2], -1).sum(-1) for value in found.values()]).sum(0)
-    return (rows.logsumexp(0) - math.log(num_samples)).cpu()
+    return any(is_rows(value) and value.shape[0] == 0 for value in values)

@@ -1,6 +1,8 @@
 import math
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from small_private import by_row, mixed
@@ -19,7 +21,7 @@ def result():
 
 def test_metrics_against_direct_computation(result):
     holdout = regression_data(seed=1)
-    table = heldout_metrics(result, holdout, num_samples=SAMPLES, seed=4)
+    table = heldout_metrics(result, holdout, num_samples=SAMPLES, seed=4, method="draws")
     assert list(table.index) == ["north", "south", "island", "all clients"]
     assert list(table.columns) == ["rows", "log_density", "accuracy", "brier"]
     draws = result.posterior.sample(SAMPLES, torch.Generator().manual_seed(4))
@@ -35,8 +37,52 @@ def test_metrics_against_direct_computation(result):
         assert math.isclose(table.loc[client, "brier"], (p - y).square().mean(), rel_tol=1e-9)
     assert math.isclose(table.loc["all clients", "log_density"], torch.cat(pooled).mean(), rel_tol=1e-9)
     assert table.loc["all clients", "rows"] == sum(len(part) for part in pooled)
-    alone = heldout_log_density(result, holdout, SAMPLES, seed=4)
+    alone = heldout_log_density(result, holdout, SAMPLES, seed=4, method="draws")
     assert math.isclose(alone, torch.cat(pooled).mean(), rel_tol=1e-9)
+
+
+def test_regressions_need_no_draws(result):
+    holdout = regression_data(seed=1)
+    table = heldout_metrics(result, holdout)
+    pooled = []
+    for client, (x, y) in holdout.items():
+        # A Bernoulli's density is its mean: one integral checks the other.
+        p = result.predict_mean(x, method="quadrature")["y"]
+        pooled.append(torch.where(y == 1, p, 1 - p).log())
+        assert math.isclose(table.loc[client, "log_density"], pooled[-1].mean(), rel_tol=1e-9)
+        assert math.isclose(table.loc[client, "accuracy"], ((p > 0.5) == (y == 1)).double().mean())
+        assert math.isclose(table.loc[client, "brier"], (p - y).square().mean(), rel_tol=1e-9)
+    assert math.isclose(heldout_log_density(result, holdout), torch.cat(pooled).mean(), rel_tol=1e-9)
+    again = heldout_metrics(result, holdout, num_samples=3, seed=8, method="quadrature")
+    assert again.equals(table)
+    drawn = heldout_metrics(result, holdout, num_samples=4000, method="draws")
+    assert (table - drawn).abs().loc[:, ["log_density", "brier"]].max().max() < 0.01
+
+
+def test_known_clients_of_a_regression_need_no_draws():
+    result, holdout = mixed("full"), regression_data(seed=1)
+    x, y = holdout["south"]
+    strangers = {"elsewhere": (x, y), "nowhere": (x[:3], y[:3])}
+    table = heldout_metrics(result, holdout | strangers, num_samples=50, seed=2)
+    known = result.log_predictive_density(x, y, client="south", method="quadrature")["y"]
+    assert math.isclose(table.loc["south", "log_density"], known.mean(), rel_tol=1e-9)
+    drawn = result.log_predictive_density(x, y, num_samples=50, seed=2, method="draws")["y"]
+    assert math.isclose(table.loc["elsewhere", "log_density"], drawn.mean(), rel_tol=1e-9)
+    with pytest.raises(ValueError, match="no exact predictions"):
+        heldout_metrics(result, strangers, method="quadrature")
+
+
+def test_rows_that_depend_on_others_stay_with_their_client():
+    def centred(x, y=None):
+        weights = pyro.sample("weights", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            return pyro.sample("y", dist.Bernoulli(logits=(x - x.mean(0)) @ weights), obs=y)
+
+    result, holdout = pvi.fit(centred, regression_data(), rounds=2, damping=0.5), regression_data(seed=1)
+    table = heldout_metrics(result, holdout)
+    for client, (x, y) in holdout.items():
+        own = result.log_predictive_density(x, y, method="quadrature")["y"].mean()
+        assert math.isclose(table.loc[client, "log_density"], own, rel_tol=1e-9)
 
 
 def test_numeric_outcomes_have_an_rmse():
@@ -51,7 +97,8 @@ def test_numeric_outcomes_have_an_rmse():
 
 def test_known_clients_are_predicted_with_their_own_latents():
     result, holdout = mixed("full"), regression_data(seed=1)
-    table = heldout_metrics(result, holdout | {"elsewhere": holdout["south"]}, num_samples=SAMPLES, seed=4)
+    new_client = {"elsewhere": holdout["south"]}
+    table = heldout_metrics(result, holdout | new_client, num_samples=SAMPLES, seed=4, method="draws")
     pooled = []
     for client, (x, y) in holdout.items():
         draws = result.local[client].sample(SAMPLES, torch.Generator().manual_seed(4))
@@ -61,7 +108,8 @@ def test_known_clients_are_predicted_with_their_own_latents():
         pooled.append(density)
         assert math.isclose(table.loc[client, "log_density"], density.mean(), rel_tol=1e-9)
         assert math.isclose(table.loc[client, "brier"], (p - y).square().mean(), rel_tol=1e-9)
-    assert math.isclose(heldout_log_density(result, holdout, SAMPLES, seed=4), torch.cat(pooled).mean(), rel_tol=1e-9)
+    alone = heldout_log_density(result, holdout, SAMPLES, seed=4, method="draws")
+    assert math.isclose(alone, torch.cat(pooled).mean(), rel_tol=1e-9)
     x, y = holdout["south"]
     new = result.log_predictive_density(x, y, num_samples=SAMPLES, seed=4)["y"].mean()
     assert math.isclose(table.loc["elsewhere", "log_density"], new, rel_tol=1e-9)
