@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pvi.diagnostics.predictions import predictive_densities, predictive_means
+from pvi.diagnostics.predictions import filled_batches, predictive_densities, predictive_means
 from pvi.exact_prediction import Method
-from pvi.programs.batch import Batch, as_batch, is_rows
+from pvi.programs.batch import Batch
 from pvi.programs.observations import observations
 from pvi.result import Result
 
@@ -34,7 +34,7 @@ def heldout_metrics(
     Exact, without draws, for generalised linear models with a Gaussian q, where ``num_samples`` and ``seed`` have no
     effect; from posterior draws else, and for ``method="draws"`` (see :meth:`pvi.Result.log_predictive_density`).
     """
-    batches = _batches(holdout)
+    batches = filled_batches(holdout)
     densities = predictive_densities(result, batches, num_samples, seed, method)
     means = predictive_means(result, batches, num_samples, seed, method) if len(result.observed) == 1 else {}
     parts = {client: pd.DataFrame({"log_density": []}) for client in holdout}
@@ -65,7 +65,7 @@ def heldout_log_density(
     Exact or, with the same draws in every call, from draws, as in :func:`heldout_metrics`: the rounds of a run can be
     compared.
     """
-    densities = predictive_densities(result, _batches(holdout), num_samples, seed, method)
+    densities = predictive_densities(result, filled_batches(holdout), num_samples, seed, method)
     return torch.cat(list(densities.values())).mean().item() if densities else math.nan
 
 
@@ -89,13 +89,3 @@ def _rows(result: Result, batch: Batch, densities: Tensor, mean: Tensor | None) 
 def _by_row(values: Tensor) -> Tensor:
     """The mean over all elements of a row, ``[rows]``."""
     return values.reshape(len(values), -1).mean(-1)
-
-
-def _batches(holdout: Mapping[str, Any]) -> dict[str, Batch]:
-    """The data as :func:`pvi.fit` takes them, clients without rows left out."""
-    return {client: as_batch(data, client) for client, data in holdout.items() if not _is_empty(data)}
-
-
-def _is_empty(data: Any) -> bool:
-    values = data.values() if isinstance(data, Mapping | Batch) else data if isinstance(data, tuple | list) else [data]
-    return any(is_rows(value) and value.shape[0] == 0 for value in values)

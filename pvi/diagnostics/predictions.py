@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pvi.exact_prediction import Method, NotExact
-from pvi.programs.batch import Batch
+from pvi.programs.batch import Batch, as_batch, is_rows
 from pvi.programs.batches import POOLED, pool
 from pvi.programs.predictive import pointwise
 from pvi.programs.row_likelihood import close
@@ -15,6 +16,16 @@ from pvi.result import Result
 
 Predict = Callable[[Batch, str | None], Tensor]
 """Of a batch and the client whose own latents are used, ``[rows, ...]``."""
+
+
+def filled_batches(data: Mapping[str, Any]) -> dict[str, Batch]:
+    """Clients' data, each as :func:`pvi.fit` takes them, as batches; clients without rows are left out."""
+    return {client: as_batch(one, client) for client, one in data.items() if not _is_empty(one)}
+
+
+def _is_empty(data: Any) -> bool:
+    values = data.values() if isinstance(data, Mapping | Batch) else data if isinstance(data, tuple | list) else [data]
+    return any(is_rows(value) and value.shape[0] == 0 for value in values)
 
 
 def predictive_densities(
