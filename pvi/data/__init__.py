@@ -1,8 +1,9 @@
-"""Tables of several clients as tensors."""
+"""Tables of several clients as tensors, and images."""
 
-from pvi.data import icu
+from pvi.data import icu, images
 from pvi.data.aggregation import Choices, aggregate
 from pvi.data.errors import TableError
+from pvi.data.images import ImageError, Images, cifar10, fashion_mnist, mnist
 from pvi.data.partition import (
     SPLIT_A,
     SPLIT_B,
@@ -29,6 +30,8 @@ __all__ = [
     "Choices",
     "ClientStatistics",
     "ColumnStatistics",
+    "ImageError",
+    "Images",
     "ReadOptions",
     "Schema",
     "TableError",
@@ -37,16 +40,20 @@ __all__ = [
     "TrainTest",
     "aggregate",
     "by_column",
+    "cifar10",
     "client_statistics",
     "describe",
     "dirichlet_by_class",
     "dirichlet_by_client",
+    "fashion_mnist",
     "homogeneous",
     "icu",
+    "images",
     "k_means",
     "label_shards",
     "leftover",
     "merge",
+    "mnist",
     "read_file",
     "read_frame",
     "read_tables",
