@@ -65,7 +65,7 @@ def model(
 def mean_field_guide(
     program: Callable[..., Any] = model, *, loc_range: float = 0.1, variance: float = 1e-3, seed: int = 0
 ) -> Callable[..., None]:
-    """A guide for :func:`pvi.fit`: mean field, first local solves start at loc ~ Uniform(-loc_range, loc_range).
+    """A guide for :func:`pvi.fit`: mean field, solves from the prior start at loc ~ Uniform(-loc_range, loc_range).
 
     The start's variance is that of every weight. Locations are drawn with the seed and are the same at all clients, so
     that all break the symmetry of the hidden units alike. ``program`` is :func:`model` with its settings, such as

@@ -8,11 +8,15 @@ from pvi.posterior import Posterior
 
 
 class Setting(NamedTuple):
-    """What a client is told of the whole: the prior as a factor, how many clients there are, its share of the rows."""
+    """What a client is told of the whole: the prior as a factor, how many clients there are, its share of the rows.
+
+    ``version`` counts the server's steps so far: at 0 no client's rows are in q.
+    """
 
     prior: Factor
     num_clients: int
     row_share: float = 1.0
+    version: int = 0
 
 
 class Cavity(NamedTuple):

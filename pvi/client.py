@@ -75,7 +75,8 @@ def prepare(
     """The visit's cavity (algorithm 1, client's part), and where its solve starts."""
     cavity, replaced = cavity_rule(posterior, state.factor, setting)
     initial = problem.approximation.initial
-    shared = posterior.natural if state.visits or initial is None else initial.to(posterior.natural)
+    # The guide says where to start from nothing; once others' rows are in q, q is the better start.
+    shared = posterior.natural if initial is None or setting.version else initial.to(posterior.natural)
     start = problem.local(shared, state.conditional)
     return Prepared(cavity, replaced, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
 

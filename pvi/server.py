@@ -67,7 +67,7 @@ def exchange_prior(state: ServerState, prior: Posterior) -> ServerState | None:
 
 def setting(state: ServerState, num_clients: int) -> Setting:
     """What the server tells the clients of the whole."""
-    return Setting(multiply(as_factor(state.prior), state.correction), num_clients)
+    return Setting(multiply(as_factor(state.prior), state.correction), num_clients, version=state.version)
 
 
 def recompute(state: ServerState, factors: Sequence[Factor]) -> Tensor:

@@ -150,11 +150,15 @@ def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None
     found = table(curves, experiment.metrics, intervals=False).drop(columns=["seeds", "rounds"])
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     grid.add_column("method", no_wrap=True)
-    for name in found.columns:
-        # Heads wrap between words; numbers stay whole.
-        width = max(len(str(value)) for value in (*found[name], *str(name).split()))
-        grid.add_column(str(name), justify="right", min_width=width)
-    for method, row in found.iterrows():
+    # Heads wrap between words; numbers stay whole, and columns that do not fit are in the file.
+    widths = {name: max(len(str(value)) for value in (*found[name], *str(name).split())) for name in found.columns}
+    room = console.width - max(len(str(name)) for name in found.index) - 2
+    fitting = [name for name in found.columns if name != "seconds"]
+    while fitting and sum(widths[name] + 2 for name in (*fitting, "seconds")) > room:
+        fitting.pop()
+    for name in (*fitting, "seconds"):
+        grid.add_column(str(name), justify="right", min_width=widths[name])
+    for method, row in found[[*fitting, "seconds"]].iterrows():
         grid.add_row(str(method), *[str(value) for value in row])
     console.print(grid)
     answers = answered(experiment.claims(), curves)

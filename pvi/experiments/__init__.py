@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from pvi.experiments.icu import ICU
+from pvi.experiments.mnist import MNIST
 from pvi.experiments.uci import UCI
 
-EXPERIMENTS: dict[str, Any] = {kind.NAME: kind for kind in (UCI,)}
+EXPERIMENTS: dict[str, Any] = {kind.NAME: kind for kind in (UCI, ICU, MNIST)}
 """By their names on the command line."""
 
-__all__ = ["EXPERIMENTS", "UCI"]
+__all__ = ["EXPERIMENTS", "ICU", "MNIST", "UCI"]
