@@ -1,4 +1,4 @@
-"""Mortality in intensive care from 714 features (Ashman et al. 2022, section 5.2): MIMIC-III's task, on open stays too."""
+"""Mortality in intensive care from 714 features (Ashman et al. 2022, section 5.2), on MIMIC-III or on open stays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,9 +34,7 @@ class ICU:
 
     source: str = field(
         default="icu2012",
-        metadata={
-            "help": "icu2012 (PhysioNet 2012, open), or mimic3 (in-hospital mortality of the MIMIC-III benchmark)."
-        },
+        metadata={"help": "icu2012 (PhysioNet 2012, open) or mimic3 (the MIMIC-III benchmark's folder)."},
     )
     model: str = field(default="logistic", metadata={"help": "logistic, or bnn (two layers of 50)."})
     clients: str = field(
@@ -48,12 +46,12 @@ class ICU:
     steps: int = field(default=200, metadata={"help": "bnn: gradient steps of a client at each visit."})
     prior_scale: float | None = field(
         default=None,
-        metadata={"help": "Prior standard deviation of each weight: 0.05 (logistic), 1 (bnn) if not given."},
+        metadata={"help": "Prior deviation of each weight; if not given 0.05 (logistic) or 1 (bnn)."},
     )
     stays: int | None = field(default=None, metadata={"help": "Use only the first so many stays."})
     scaling: str = field(
         default="federation",
-        metadata={"help": "Standardise by merged statistics (federation), or each client its own."},
+        metadata={"help": "Standardise by merged statistics (federation) or by the client's own (client)."},
     )
 
     @property

@@ -1,4 +1,4 @@
-"""A Bayesian neural network on MNIST (Ashman et al. 2022, section 5.3): ten alike clients, or a hundred of two digits."""
+"""A Bayesian neural network on MNIST (Ashman et al. 2022, section 5.3): ten alike clients, or a hundred unlike ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
