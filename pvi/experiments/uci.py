@@ -111,7 +111,9 @@ class UCI:
             Method(SYNCHRONOUS, plain, self.rounds),
             Method(ANDERSON, {"damping": 0.5, "acceleration": Anderson(memory=5)}, self.rounds),
             Method(SEQUENTIAL, {"schedule": "sequential", "damping": 1.0}, self.rounds),
-            Method(ASYNCHRONOUS, {"schedule": schedules.Asynchronous(latency=latency), **plain}, self.rounds),
+            Method(
+                ASYNCHRONOUS, {"schedule": schedules.Asynchronous(latency=latency, jitter=0.2), **plain}, self.rounds
+            ),
             Method(SAME, {"algorithm": "bcm-same"}),
             Method(SPLIT, {"algorithm": "bcm-split"}),
             Method(VCL, {"algorithm": "vcl"}),
