@@ -154,7 +154,7 @@ def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None
     widths = {name: max(len(str(value)) for value in (*found[name], *str(name).split())) for name in found.columns}
     room = console.width - max(len(str(name)) for name in found.index) - 2
     fitting = [name for name in found.columns if name != "seconds"]
-    while fitting and sum(widths[name] + 2 for name in (*fitting, "seconds")) > room:
+    while fitting and sum(widths[name] + 3 for name in (*fitting, "seconds")) > room:
         fitting.pop()
     for name in (*fitting, "seconds"):
         grid.add_column(str(name), justify="right", min_width=widths[name])
