@@ -40,17 +40,20 @@ class Request(NamedTuple):
 def run(kind: Any, given: dict[str, Any], request: Request, console: Console) -> bool:
     """Play an experiment into its folder; whether it came to its end.
 
-    Raises ``ValueError`` for bad options and for a folder that holds other things.
+    Raises ``ValueError`` for bad options, for a folder that holds other things, and where a run is to go on whose
+    options or rows were others.
     """
     if request.preset not in PRESETS:
         raise ValueError(f"preset is {' or '.join(PRESETS)}, not {request.preset!r}")
     experiment: Experiment = pages.preset(kind, request.preset == "quick", given)
     folder = request.out or Path(f"experiment-{kind.NAME}")
-    digests: dict[int, str] = {}
-    settings = pages.config(experiment, request.command, digests)
-    before = pages.read_done(folder, settings) if request.resume else pd.DataFrame()
-    if not request.resume:
+    before, digests = pd.DataFrame(), dict[int, str]()
+    if request.resume:
+        before, digests = pages.read_done(folder, pages.config(experiment, request.command, {}))
+    else:
         check_folder(folder, request.overwrite)
+        pages.clear(folder)
+    settings = pages.config(experiment, request.command, digests)
     console.print(experiment.title, style="bold", highlight=False, markup=False)
     if settings["scaled_from_full"]:
         console.print(f"Scaled: {', '.join(settings['scaled_from_full'])}.", highlight=False, markup=False)
@@ -61,10 +64,12 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
         nonlocal reference
         best = experiment.reference(setting)
         reference = None if best is None else best.name
-        digests[seed] = pages.digest(setting)
+        digest = pages.digest(setting)
+        if digests.setdefault(seed, digest) != digest:
+            raise ValueError(f"{folder}: the rows of seed {seed} are not those of the run there; choose another --out")
         pages.write_config(folder, pages.config(experiment, request.command, digests))
         if seed == 0 and setting.parts:
-            plot_partition(setting.parts, setting.labels, folder / "partition.png")
+            plot_partition(setting.parts, setting.labels, folder / pages.PARTITION)
         for note in setting.notes:
             if note not in notes:
                 notes.append(note)
@@ -103,7 +108,7 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
 
 def check_folder(folder: Path, overwrite: bool) -> None:
     """Raises ``ValueError`` where a folder holds something that is no experiment's."""
-    known = {*pages.WRITTEN, "partition.png"}
+    known = {*pages.WRITTEN, pages.PARTITION, pages.DRAFT}
     others = [path.name for path in folder.iterdir() if path.name not in known] if folder.is_dir() else []
     if others and not overwrite:
         raise ValueError(f"{folder} holds {', '.join(sorted(others)[:5])}: choose another --out, or say --overwrite")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pandas as pd
 
 from pvi.experiments.metrics import METRICS
@@ -37,8 +38,8 @@ def matches(
     """``method`` ends within ``tolerance`` of a known ``value``, at one seed."""
 
     def verdict(curves: pd.DataFrame) -> Verdict:
-        found = values(curves, method, metric).get(seed)
-        if found is None:
+        found = values(curves, method, metric).get(seed, np.nan)
+        if np.isnan(found):
             return Verdict(None, "")
         shown = METRICS[metric]
         said = f"{method}: {shown.short} {found:,.{shown.digits}f} (seed {seed})"
@@ -52,7 +53,7 @@ def at_most(method: str, metric: str, bound: float, after: int, seed: int = 0) -
 
     def verdict(curves: pd.DataFrame) -> Verdict:
         chosen = curves[(curves["method"] == method) & (curves["seed"] == seed) & (curves["round"] == after)]
-        if not len(chosen) or metric not in chosen:
+        if metric not in chosen or not chosen[metric].notna().any():
             return Verdict(None, "")
         found, shown = float(chosen[metric].iloc[0]), METRICS[metric]
         said = f"{method}: {shown.short} {found:.{shown.digits}f} after {after} rounds (seed {seed})"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COLOURS = ("#1f5f99", "#d9822b", "#2e8540", "#b3261e", "#6a51a3", "#11848f", "#a6611a", "#c2408a", "#5c6670", "#8aa929")
 MARKERS = "osD^vP*X<>"
 WIDTH, HEIGHT, ACROSS = 4.6, 3.3, 3
+FLOOR = 1e-5
+"""Nats that are rounding: the lower end of a log axis."""
 
 
 def plot_curves(
@@ -85,9 +87,9 @@ def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
     values = curves[metric].dropna()
     values = values[np.isfinite(values)]
     if METRICS[metric].log:
-        if (values > 0).any():
+        if (values > FLOOR).any():
             axes.set_yscale("log")
-            axes.set_ylim(bottom=max(float(values[values > 0].min()), 1e-5) / 2)
+            axes.set_ylim(bottom=max(float(values[values > 0].min()), FLOOR) / 2)
         return
     last = curves.dropna(subset=[metric]).groupby(["method", "seed"])[metric].last()
     last = last[np.isfinite(last)]

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import pandas as pd
@@ -21,6 +21,7 @@ from pvi.experiments.summary import table
 
 CONFIG, CURVES, TABLE, PICTURE, REPORT = "config.json", "curves.csv", "table.csv", "curves.png", "README.md"
 WRITTEN = (CONFIG, CURVES, TABLE, PICTURE, REPORT)
+PARTITION, DRAFT = "partition.png", f"{CURVES}.part"
 
 
 def options_of(experiment: Any) -> dict[str, Any]:
@@ -36,8 +37,14 @@ def scaled(experiment: Any) -> list[str]:
 
 
 def preset(kind: Any, quick: bool, given: Mapping[str, Any]) -> Any:
-    """An experiment at its full or quick size, with the options that the user gives."""
-    return replace(kind(), **{**(kind.QUICK if quick else {}), **given})
+    """An experiment at its full or quick size, with the options that the user gives.
+
+    Raises ``ValueError`` for options that the experiment refuses, and for fewer than one seed.
+    """
+    found = replace(kind(), **{**(kind.QUICK if quick else {}), **given})
+    if found.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {found.seeds}")
+    return found
 
 
 def config(experiment: Any, command: str, digests: Mapping[int, str]) -> dict[str, Any]:
@@ -68,8 +75,15 @@ def digest(setting: Setting) -> str:
     return found.hexdigest()
 
 
-def read_done(folder: Path, wanted: Mapping[str, Any]) -> pd.DataFrame:
-    """The curves of an earlier run of the same experiment.
+class Earlier(NamedTuple):
+    """The curves of an earlier run, empty where it finished nothing, and the digests of its seeds' rows."""
+
+    curves: pd.DataFrame
+    digests: dict[int, str]
+
+
+def read_done(folder: Path, wanted: Mapping[str, Any]) -> Earlier:
+    """What an earlier run of the same experiment has done.
 
     Raises ``ValueError`` where the folder holds none, or one with other options.
     """
@@ -77,10 +91,18 @@ def read_done(folder: Path, wanted: Mapping[str, Any]) -> pd.DataFrame:
         raise ValueError(f"{folder}: there is no {CONFIG} to resume from; leave --resume out")
     found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     for key in ("experiment", "options"):
-        if found[key] != json.loads(json.dumps(wanted[key])):
-            raise ValueError(f"{folder}: the run there has other options ({found[key]}); choose another --out")
+        if found.get(key) != json.loads(json.dumps(wanted[key])):
+            raise ValueError(f"{folder}: the run there has other options ({found.get(key)}); choose another --out")
     path = folder / CURVES
-    return pd.read_csv(path) if path.exists() and path.stat().st_size else pd.DataFrame()
+    # pandas' default parser is off in the last digit now and then.
+    curves = pd.read_csv(path, float_precision="round_trip") if path.exists() else pd.DataFrame()
+    return Earlier(curves, {int(seed): text for seed, text in found["data_sha256"].items()})
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier run has written: stopped at once, a new one must not pass for it."""
+    for name in (*WRITTEN, PARTITION, DRAFT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -91,7 +113,7 @@ def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def write_curves(folder: Path, curves: pd.DataFrame) -> None:
     """``curves.csv``, whole or not at all: a run may be killed at any time."""
-    draft = folder / f"{CURVES}.part"
+    draft = folder / DRAFT
     curves.to_csv(draft, index=False)
     draft.replace(folder / CURVES)
 
@@ -129,8 +151,8 @@ def write_report(
         ]
         lines += ["## Beside the paper", "", *_markdown(pd.DataFrame(rows)), ""]
     lines += [f"![Curves]({PICTURE})", ""]
-    if (folder / "partition.png").exists():
-        lines += ["![Who holds what](partition.png)", ""]
+    if (folder / PARTITION).exists():
+        lines += [f"![Who holds what]({PARTITION})", ""]
     if notes:
         lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")

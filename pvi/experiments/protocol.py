@@ -17,7 +17,8 @@ class Method:
     """One line of the table: a name, the options of :func:`pvi.fit`, and how many rounds.
 
     ``messages`` a round, where the run's own count is not the federation's: global VI by mini-batches would need two
-    for every gradient (Ashman et al. 2022, theorem 3.1). ``every`` so many rounds the test set is predicted.
+    for every gradient (Ashman et al. 2022, theorem 3.1). ``every`` so many rounds the test set is predicted, and after
+    the last. Raises ``ValueError`` for ``every`` below 1.
     """
 
     name: str
@@ -25,6 +26,10 @@ class Method:
     rounds: int = 1
     messages: int | None = None
     every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"{self.name}: every must be at least 1, not {self.every}")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ class Interval(NamedTuple):
     n: int
 
     def text(self, digits: int) -> str:
-        """``0.852 ± 0.003``."""
-        if not np.isfinite(self.mean):
+        """``0.852 ± 0.003``; empty where nothing was measured (NaN), without interval where a value is infinite."""
+        if np.isnan(self.mean):
             return ""
-        half = f" ± {self.half:.{digits}f}" if self.n > 1 else ""
+        half = f" ± {self.half:.{digits}f}" if self.n > 1 and np.isfinite(self.half) else ""
         return f"{self.mean:,.{digits}f}{half}"
 
 
@@ -30,6 +30,8 @@ def interval(values: Sequence[float]) -> Interval:
     found = np.asarray(values, dtype=float)
     if len(found) < 2:
         return Interval(float(found.mean()), 0.0, len(found))
+    if not np.isfinite(found).all():
+        return Interval(float(found.mean()), np.nan, len(found))
     half = t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / len(found) ** 0.5
     return Interval(float(found.mean()), float(half), len(found))
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from pvi import Anderson, Result, schedules, solvers
 from pvi.data import SPLIT_A, SPLIT_B, leftover, small_large, train_test, uci
+from pvi.data.build import FitRows
 from pvi.diagnostics import heldout_classification
 from pvi.experiments.claims import at_most, falls_short, matches, reaches
 from pvi.experiments.protocol import Claim, Method, Setting
@@ -62,6 +63,13 @@ class UCI:
         metadata={"help": "Rows that standardise the columns: training, or all (with the test rows, as published)."},
     )
 
+    def __post_init__(self) -> None:
+        for name, known in (("dataset", DATASETS), ("scale", get_args(FitRows))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {' or '.join(known)}, not {getattr(self, name)!r}")
+        imbalance(self.split)
+        by_mini_batches(self.steps)
+
     @property
     def title(self) -> str:
         """See :class:`~pvi.experiments.protocol.Experiment`."""
@@ -74,10 +82,6 @@ class UCI:
 
     def setting(self, seed: int, data_dir: str | None) -> Setting:
         """The table's rows of a seed, dealt to the clients."""
-        if self.dataset not in DATASETS:
-            raise ValueError(f"dataset is one of {', '.join(DATASETS)}, not {self.dataset!r}")
-        if self.scale not in get_args(Literal["training", "all"]):
-            raise ValueError(f"scale is training or all, not {self.scale!r}")
         table = train_test(DATASETS[self.dataset](data_dir), seed=seed, fit_rows=self.scale, rows=self.rows)  # type: ignore[arg-type]
         x, y = table.train
         every = [np.arange(len(y))]
@@ -155,8 +159,13 @@ class UCI:
 
 
 def by_mini_batches(steps: int) -> Method:
-    """Global VI by Adam; a point of the curve every hundred steps, a message a mini-batch each way."""
+    """Global VI by Adam; a point of the curve every hundred steps, a message a mini-batch each way.
+
+    Raises ``ValueError`` for steps that are no whole hundreds, above one.
+    """
     each = min(100, steps)
+    if steps < 1 or steps % each:
+        raise ValueError(f"steps is at most 100, or a multiple of 100, not {steps}")
     solver = solvers.SVI(steps=each, batch_size=BATCH, learning_rate=0.01, num_particles=1, plain=True)
     return Method(ADAM, {"algorithm": "global-vi", "solver": solver}, steps // each, messages=2 * each)
 
