@@ -43,7 +43,7 @@ def matches(
             return Verdict(None, "")
         shown = METRICS[metric]
         said = f"{method}: {shown.short} {found:,.{shown.digits}f} (seed {seed})"
-        return Verdict(abs(found - value) <= tolerance, said)
+        return Verdict(bool(abs(found - value) <= tolerance), said)
 
     return verdict
 

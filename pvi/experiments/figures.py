@@ -27,7 +27,7 @@ def plot_curves(
     """Write a picture: small multiples, messages on a log axis; a line is the mean of the seeds, its band their range.
 
     ``reference`` is the method that is drawn as a level. Metrics that nobody measured are left out; where a curve
-    falls far below the others' last values, the axis is cut there and the panel says so.
+    falls far below the others' last values, the axis is cut there and the panel says so, as it does of infinite ones.
     """
     shown = [name for name in metrics if name in curves and curves[name].notna().any()]
     across = min(ACROSS, max(1, len(shown)))
@@ -35,11 +35,16 @@ def plot_curves(
     figure = new_figure(WIDTH * across, HEIGHT * down + 0.9)
     panels = np.atleast_1d(figure.subplots(down, across)).ravel()
     methods = [name for name in curves["method"].unique() if name != reference]
+    finite = curves.replace([np.inf, -np.inf], np.nan)
     for panel, name in zip(panels, shown, strict=False):
         for index, method in enumerate(methods):
-            _line(panel, curves[curves["method"] == method], name, method, index)
-        _level(panel, curves[curves["method"] == reference], name)
-        _range(panel, curves, name)
+            _line(panel, finite[finite["method"] == method], name, method, index)
+        _level(panel, finite[finite["method"] == reference], name)
+        _range(panel, finite, name)
+        infinite = int(np.isinf(curves[name]).sum())
+        if infinite:
+            said = f"{infinite} values are infinite"
+            panel.text(0.98, 0.5, said, transform=panel.transAxes, fontsize=8, color=DARK, ha="right")
         panel.set_title(METRICS[name].label, fontsize=10, loc="left", color=DARK)
         panel.set_xscale("log")
         panel.set_xlabel("communications (messages)", fontsize=9)
@@ -85,14 +90,12 @@ def _level(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
 def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
     """Log where differences shrink by orders; else cut where early rounds would squeeze the rest into a line."""
     values = curves[metric].dropna()
-    values = values[np.isfinite(values)]
     if METRICS[metric].log:
         if (values > FLOOR).any():
             axes.set_yscale("log")
             axes.set_ylim(bottom=max(float(values[values > 0].min()), FLOOR) / 2)
         return
     last = curves.dropna(subset=[metric]).groupby(["method", "seed"])[metric].last()
-    last = last[np.isfinite(last)]
     if not len(last):
         return
     better = METRICS[metric].higher_is_better

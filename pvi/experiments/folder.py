@@ -94,9 +94,14 @@ def read_done(folder: Path, wanted: Mapping[str, Any]) -> Earlier:
         if found.get(key) != json.loads(json.dumps(wanted[key])):
             raise ValueError(f"{folder}: the run there has other options ({found.get(key)}); choose another --out")
     path = folder / CURVES
-    # pandas' default parser is off in the last digit now and then.
-    curves = pd.read_csv(path, float_precision="round_trip") if path.exists() else pd.DataFrame()
+    curves = read_curves(path) if path.exists() else pd.DataFrame()
     return Earlier(curves, {int(seed): text for seed, text in found["data_sha256"].items()})
+
+
+def read_curves(path: Path) -> pd.DataFrame:
+    """``curves.csv`` to the last digit, which the number parsers of some versions of pandas get wrong."""
+    found = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return pd.DataFrame({name: [_cell(str(name), text) for text in found[name]] for name in found.columns})
 
 
 def clear(folder: Path) -> None:
@@ -156,6 +161,13 @@ def write_report(
     if notes:
         lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _cell(column: str, text: str) -> str | int | float:
+    """A cell of the curves; an empty one is NaN."""
+    if column == "method":
+        return text
+    return int(text) if text.isdigit() else float(text or "nan")
 
 
 def _markdown(rows: pd.DataFrame) -> list[str]:
