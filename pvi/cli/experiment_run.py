@@ -1,5 +1,6 @@
 """The run of an experiment: progress on the screen, every finished part on the disk."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from pvi.experiments.protocol import Experiment, Setting
 from pvi.experiments.summary import table
 
 PRESETS = ("full", "quick")
+PATIENCE = 20.0
+"""Seconds without a word, where there is no bar."""
 
 
 class Request(NamedTuple):
@@ -116,12 +119,15 @@ def check_folder(folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def shown(console: Console) -> Iterator[Report]:
-    """Rounds as they happen: a bar a method on a terminal, a line a method elsewhere."""
+    """Rounds as they happen: a bar a method on a terminal; elsewhere a line a method, and one now and then."""
     with warnings_on(console):
         if not console.is_terminal:
+            said = time.monotonic()
 
             def say(stand: Stand) -> None:
-                if stand.round == stand.rounds:
+                nonlocal said
+                if stand.round == stand.rounds or time.monotonic() - said > PATIENCE:
+                    said = time.monotonic()
                     console.print(line(stand), highlight=False, markup=False)
 
             yield say
@@ -142,7 +148,8 @@ def shown(console: Console) -> Iterator[Report]:
 def line(stand: Stand) -> str:
     """One method's stand in a line."""
     found = stand.measured
-    parts = [f"seed {stand.seed}", stand.method, f"ELBO {found['elbo']:.2f}"]
+    going = "" if stand.round == stand.rounds else f" (round {stand.round} of {stand.rounds})"
+    parts = [f"seed {stand.seed}", f"{stand.method}{going}", f"ELBO {found['elbo']:.2f}"]
     if "elbo_gap" in found:
         parts.append(f"gap {found['elbo_gap']:.3g}")
     if "log_likelihood" in found:
