@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pvi.cli import pipeline
 from pvi.cli.live import warnings_on
 from pvi.diagnostics import plot_partition
 from pvi.experiments import folder as pages
@@ -48,6 +49,7 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
     """
     if request.preset not in PRESETS:
         raise ValueError(f"preset is {' or '.join(PRESETS)}, not {request.preset!r}")
+    pipeline._device(request.device)  # before anything is written
     experiment: Experiment = pages.preset(kind, request.preset == "quick", given)
     folder = request.out or Path(f"experiment-{kind.NAME}")
     before, digests = pd.DataFrame(), dict[int, str]()

@@ -8,6 +8,7 @@ import pandas as pd
 from torch import Tensor
 
 from pvi import Result
+from pvi.damping import resolve_damping
 
 Pair = tuple[Tensor, Tensor]
 
@@ -18,7 +19,8 @@ class Method:
 
     ``messages`` a round, where the run's own count is not the federation's: global VI by mini-batches would need two
     for every gradient (Ashman et al. 2022, theorem 3.1). ``every`` so many rounds the test set is predicted, and after
-    the last. Raises ``ValueError`` for ``every`` below 1.
+    the last. Raises ``ValueError`` for ``rounds`` and ``every`` below 1 and a damping outside (0, 1]: a mistake in the
+    last method must not show only after hours of the others.
     """
 
     name: str
@@ -28,8 +30,11 @@ class Method:
     every: int = 1
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"{self.name}: every must be at least 1, not {self.every}")
+        for name in ("rounds", "every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{self.name}: {name} must be at least 1, not {getattr(self, name)}")
+        if "damping" in self.options:
+            resolve_damping(self.options["damping"])
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,10 @@ def test_every_so_many_rounds_and_the_last():
     assert all("elbo_gap" in record for record in found.records)
     with pytest.raises(ValueError, match="PVI: every must be at least 1, not 0"):
         Method("PVI", {}, every=0)
+    with pytest.raises(ValueError, match="PVI: rounds must be at least 1, not 0"):
+        Method("PVI", {}, rounds=0)
+    with pytest.raises(ValueError, match=r"damping must lie in \(0, 1\], got 2"):
+        Method("PVI", {"damping": 2})
 
 
 def test_only_some_methods_and_the_reference():
