@@ -38,8 +38,8 @@ class MNIST:
 
     NAME: ClassVar[str] = "mnist"
     QUICK: ClassVar[Mapping[str, Any]] = {
-        "rows": 10_000, "pool": 2, "hidden": 50, "clients": 20, "learning_rate": 0.02, "variance": 0.05, "epochs": 20.0, "rounds": 10,
-        "passes": 4, "compile": False,
+        "rows": 10_000, "pool": 2, "hidden": 50, "clients": 20, "learning_rate": 0.02, "variance": 0.05,
+        "epochs": 20.0, "rounds": 10, "passes": 4, "compile": False,
     }  # fmt: skip
 
     dataset: str = field(default="mnist", metadata={"help": f"{' or '.join(SETS)}."})
