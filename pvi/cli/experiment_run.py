@@ -17,6 +17,7 @@ from pvi.cli.live import warnings_on
 from pvi.diagnostics import plot_partition
 from pvi.experiments import folder as pages
 from pvi.experiments.claims import ANSWERS, answered
+from pvi.experiments.page import draw_reliability, write_report
 from pvi.experiments.play import Progress as Stand
 from pvi.experiments.play import Report, frame, play
 from pvi.experiments.protocol import Experiment, Setting
@@ -49,7 +50,7 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
     """
     if request.preset not in PRESETS:
         raise ValueError(f"preset is {' or '.join(PRESETS)}, not {request.preset!r}")
-    pipeline._device(request.device)  # before anything is written
+    pipeline.device(request.device)  # before anything is written
     experiment: Experiment = pages.preset(kind, request.preset == "quick", given)
     folder = request.out or Path(f"experiment-{kind.NAME}")
     before, digests = pd.DataFrame(), dict[int, str]()
@@ -99,13 +100,15 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
             for part in parts:
                 curves = pd.concat([curves, frame(part.records)], ignore_index=True)
                 pages.write_curves(folder, curves)
+                if part.seed == 0:
+                    draw_reliability(folder, part)
     except KeyboardInterrupt:
         complete = False
         if not len(curves):
             console.print("Stopped before the first method was done: nothing to show.", style="yellow")
             return False
     settings = pages.config(experiment, request.command, digests)
-    pages.write_report(folder, experiment, curves, settings, tuple(notes), reference, complete)
+    write_report(folder, experiment, curves, settings, tuple(notes), reference, complete)
     show(experiment, curves, console)
     console.print(f"Written to {folder}/: {', '.join(pages.WRITTEN)}", style="bold", highlight=False, markup=False)
     return complete
@@ -113,8 +116,7 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
 
 def check_folder(folder: Path, overwrite: bool) -> None:
     """Raises ``ValueError`` where a folder holds something that is no experiment's."""
-    known = {*pages.WRITTEN, pages.PARTITION, pages.DRAFT}
-    others = [path.name for path in folder.iterdir() if path.name not in known] if folder.is_dir() else []
+    others = [path.name for path in folder.iterdir() if not pages.is_own(path.name)] if folder.is_dir() else []
     if others and not overwrite:
         raise ValueError(f"{folder} holds {', '.join(sorted(others)[:5])}: choose another --out, or say --overwrite")
 

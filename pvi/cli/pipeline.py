@@ -73,7 +73,7 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
             options.local_solver(),
             options.executor,
             options.seed,
-            _device(options.device),
+            device(options.device),
             threads=options.threads,
             acceleration=parts.acceleration(options),
             learn=parts.learn(options),
@@ -113,7 +113,7 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     check(options)
     # Of the file as it is run: it may be edited while the rounds go on.
     model_sha256 = model_digest(options.model)
-    _device(options.device)
+    device(options.device)
     tables = load_tables(options)
     check_columns(options, tables.schema)
     replaces = output.check_folder(folder, overwrite)
@@ -186,7 +186,7 @@ def report(options: FitOptions, tables: Tables, played: Played, console: Console
     return metrics
 
 
-def _device(name: str) -> torch.device:
+def device(name: str) -> torch.device:
     """The device of a name, tried out; raises ``ValueError`` where it cannot compute in double precision."""
     try:
         device = torch.device(name)

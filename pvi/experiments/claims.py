@@ -7,7 +7,7 @@ import pandas as pd
 
 from pvi.experiments.metrics import METRICS
 from pvi.experiments.protocol import Claim, Verdict
-from pvi.experiments.summary import difference, values
+from pvi.experiments.summary import difference, interval, values
 
 ANSWERS = {True: "yes", False: "no", None: "not run"}
 
@@ -58,6 +58,19 @@ def at_most(method: str, metric: str, bound: float, after: int, seed: int = 0) -
         found, shown = float(chosen[metric].iloc[0]), METRICS[metric]
         said = f"{method}: {shown.short} {found:.{shown.digits}f} after {after} rounds (seed {seed})"
         return Verdict(found <= bound, said)
+
+    return verdict
+
+
+def at_least(method: str, metric: str, bound: float) -> Callable[[pd.DataFrame], Verdict]:
+    """``method`` ends at no less than ``bound``, in the mean over the seeds."""
+
+    def verdict(curves: pd.DataFrame) -> Verdict:
+        found = values(curves, method, metric).dropna()
+        if not len(found):
+            return Verdict(None, "")
+        over_seeds, shown = interval(found.tolist()), METRICS[metric]
+        return Verdict(over_seeds.mean >= bound, f"{method}: {shown.short} {over_seeds.text(shown.digits)}")
 
     return verdict
 

@@ -14,14 +14,11 @@ import pyro
 import torch
 
 import pvi
-from pvi.experiments.claims import ANSWERS, answered
-from pvi.experiments.figures import plot_curves
-from pvi.experiments.protocol import Experiment, Setting
-from pvi.experiments.summary import table
+from pvi.experiments.protocol import Setting
 
 CONFIG, CURVES, TABLE, PICTURE, REPORT = "config.json", "curves.csv", "table.csv", "curves.png", "README.md"
 WRITTEN = (CONFIG, CURVES, TABLE, PICTURE, REPORT)
-PARTITION, DRAFT = "partition.png", f"{CURVES}.part"
+PARTITION, DRAFT, RELIABILITY = "partition.png", f"{CURVES}.part", "reliability-"
 
 
 def options_of(experiment: Any) -> dict[str, Any]:
@@ -106,8 +103,14 @@ def read_curves(path: Path) -> pd.DataFrame:
 
 def clear(folder: Path) -> None:
     """Remove what an earlier run has written: stopped at once, a new one must not pass for it."""
-    for name in (*WRITTEN, PARTITION, DRAFT):
-        (folder / name).unlink(missing_ok=True)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_own(path.name):
+            path.unlink()
+
+
+def is_own(name: str) -> bool:
+    """Whether a file of this name is one that a run writes."""
+    return name in (*WRITTEN, PARTITION, DRAFT) or (name.startswith(RELIABILITY) and name.endswith(".png"))
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -123,55 +126,8 @@ def write_curves(folder: Path, curves: pd.DataFrame) -> None:
     draft.replace(folder / CURVES)
 
 
-def write_report(
-    folder: Path,
-    experiment: Experiment,
-    curves: pd.DataFrame,
-    settings: Mapping[str, Any],
-    notes: tuple[str, ...],
-    reference: str | None,
-    complete: bool,
-) -> None:
-    """The table, the picture, and a page that holds both beside what the paper says."""
-    found = table(curves, experiment.metrics)
-    found.to_csv(folder / TABLE)
-    plot_curves(curves, experiment.metrics, experiment.title, folder / PICTURE, reference)
-    lines = [f"# {experiment.title}", "", f"    {settings['command']}", ""]
-    if not complete:
-        lines += ["**Stopped early: the table holds what was finished by then; `--resume` goes on.**", ""]
-    if settings["scaled_from_full"]:
-        lines += [f"Scaled against the full size: {', '.join(settings['scaled_from_full'])}.", ""]
-    lines += [
-        *_markdown(found.reset_index()),
-        "",
-        "Last rounds; means over the seeds with 95 % intervals (Student's t).",
-        "",
-    ]
-    said = answered(experiment.claims(), curves)
-    if said:
-        rows = [
-            {"published": text, "measured": verdict.measured, "agrees": ANSWERS[verdict.holds]}
-            for text, verdicts in said.items()
-            for verdict in verdicts
-        ]
-        lines += ["## Beside the paper", "", *_markdown(pd.DataFrame(rows)), ""]
-    lines += [f"![Curves]({PICTURE})", ""]
-    if (folder / PARTITION).exists():
-        lines += [f"![Who holds what]({PARTITION})", ""]
-    if notes:
-        lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
-    (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
-
-
 def _cell(column: str, text: str) -> str | int | float:
     """A cell of the curves; an empty one is NaN."""
     if column == "method":
         return text
     return int(text) if text.isdigit() else float(text or "nan")
-
-
-def _markdown(rows: pd.DataFrame) -> list[str]:
-    """A table in Markdown."""
-    head = [str(name) for name in rows.columns]
-    body = [[str(value).replace("|", "\\|") for value in row] for row in rows.itertuples(index=False)]
-    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]

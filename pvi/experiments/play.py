@@ -28,12 +28,13 @@ Report = Callable[[Progress], None]
 
 
 class Curves(NamedTuple):
-    """A part of the curves: those of one method and seed, and the last result."""
+    """A part of the curves: those of one method and seed, the last result, and the problem it solves."""
 
     seed: int
     method: str
     records: list[dict[str, Any]]
     result: Result
+    setting: Setting
 
 
 def play(
@@ -101,7 +102,7 @@ def trace(
             records[-1] |= experiment.measure(result, setting)
         report(Progress(seed, method.name, last.number, method.rounds, records[-1]))
         clock = time.perf_counter()
-    return Curves(seed, method.name, records, result)
+    return Curves(seed, method.name, records, result, setting)
 
 
 def check_methods(names: Collection[str], methods: Sequence[Method]) -> None:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
+from pvi.diagnostics import mean_interval
 from pvi.experiments.metrics import METRICS
 
 
@@ -17,12 +17,12 @@ class Interval(NamedTuple):
     half: float
     n: int
 
-    def text(self, digits: int) -> str:
+    def text(self, digits: int, sign: str = "") -> str:
         """``0.852 ± 0.003``; empty where nothing was measured (NaN), without interval where a value is infinite."""
         if np.isnan(self.mean):
             return ""
         half = f" ± {self.half:.{digits}f}" if self.n > 1 and np.isfinite(self.half) else ""
-        return f"{self.mean:,.{digits}f}{half}"
+        return f"{self.mean:{sign},.{digits}f}{half}"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -32,8 +32,8 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(float(found.mean()), 0.0, len(found))
     if not np.isfinite(found).all():
         return Interval(float(found.mean()), np.nan, len(found))
-    half = t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / len(found) ** 0.5
-    return Interval(float(found.mean()), float(half), len(found))
+    ends = mean_interval(found)
+    return Interval(ends.mean, ends.upper - ends.mean, len(found))
 
 
 def last_rounds(curves: pd.DataFrame) -> pd.DataFrame:
@@ -51,6 +51,23 @@ def difference(curves: pd.DataFrame, method: str, other: str, metric: str) -> In
     """Method minus other, seed by seed, at their last rounds; ``None`` where one was not run."""
     pairs = (values(curves, method, metric) - values(curves, other, metric)).dropna()
     return interval(pairs.tolist()) if len(pairs) else None
+
+
+def differences(curves: pd.DataFrame, baseline: str, metrics: Sequence[str]) -> pd.DataFrame:
+    """One row a method, as text: its metrics less the baseline's at the same seeds, with intervals.
+
+    Test rows differ between the seeds, and the metrics with them: what methods do to the same rows says more. Metrics
+    that are differences already, or that nobody measured, are left out; empty where the baseline was not run.
+    """
+    rows: dict[str, dict[str, str]] = {}
+    shown = [name for name in metrics if name not in ("elbo_gap", "kl") and name in curves]
+    for method in curves["method"].unique():
+        found = {name: difference(curves, method, baseline, name) for name in shown}
+        if method != baseline and any(found.values()):
+            texts = {METRICS[name].short: "" if one is None else one.text(METRICS[name].digits, sign="+")
+                     for name, one in found.items()}  # fmt: skip
+            rows[str(method)] = texts
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"less {baseline}")
 
 
 def table(curves: pd.DataFrame, metrics: Sequence[str], *, intervals: bool = True) -> pd.DataFrame:

@@ -57,7 +57,9 @@ def whole(tmp_path_factory):
 
 def test_what_is_written(whole):
     assert sorted(path.name for path in whole.iterdir()) == [
-        "README.md", "config.json", "curves.csv", "curves.png", "partition.png", "table.csv",
+        "README.md", "config.json", "curves.csv", "curves.png", "partition.png",
+        "reliability-global-vi-adam.png", "reliability-global-vi.png", "reliability-pvi.png",
+        "reliability-vcl.png", "table.csv",
     ]  # fmt: skip
     settings = json.loads((whole / "config.json").read_text())
     assert settings["options"] == {"rows": 30, "seeds": 2, "rounds": 4, "every": 1}
@@ -73,6 +75,8 @@ def test_what_is_written(whole):
         "rows 60 -> 30",
         "| PVI reaches global VI | PVI: test log-lik.",
         "- A note.",
+        "| less global VI | test log-lik. | accuracy |",
+        "![Calibration](reliability-pvi.png)",
     ):
         assert said in page
     assert "Stopped early" not in page

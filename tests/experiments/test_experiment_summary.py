@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from pvi.experiments.claims import ANSWERS, answered, at_most, falls_short, matches, reaches
+from pvi.experiments.claims import ANSWERS, answered, at_least, at_most, falls_short, matches, reaches
 from pvi.experiments.figures import plot_curves
 from pvi.experiments.protocol import Claim
-from pvi.experiments.summary import difference, interval, table, values
+from pvi.experiments.summary import difference, differences, interval, table, values
 
 
 def curves(seeds=3, **methods):
@@ -52,6 +52,23 @@ def test_differences_are_of_pairs():
     assert difference(found, "PVI", "VCL", "accuracy") is None
     assert difference(found, "PVI", "best", "error") is None
     assert values(found, "PVI", "accuracy").to_dict() == {0: 0.7, 1: 0.8, 2: 0.9}
+
+
+def test_differences_of_all_methods():
+    found = curves(PVI={"accuracy": [0.7, 0.8, 0.9], "kl": 1.0}, best={"accuracy": [0.6, 0.7, 0.8], "kl": 0.0})
+    shown = differences(found, "best", ["accuracy", "kl", "error"])
+    assert shown.index.tolist() == ["PVI"]
+    assert shown.index.name == "less best"
+    assert shown.to_dict("records") == [{"accuracy": "+0.1000 ± 0.0000"}]
+    assert not len(differences(found, "nobody", ["accuracy"]))
+
+
+def test_at_least():
+    found = curves(PVI={"auroc": [0.79, 0.82, 0.81]})
+    assert at_least("PVI", "auroc", 0.8)(found).holds is True
+    assert at_least("PVI", "auroc", 0.81)(found).holds is False
+    assert at_least("VCL", "auroc", 0.8)(found).holds is None
+    assert "0.8067 ± 0.0379" in at_least("PVI", "auroc", 0.8)(found).measured
 
 
 def test_the_table():
