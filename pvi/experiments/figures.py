@@ -24,7 +24,10 @@ FLOOR = 1e-5
 def plot_curves(
     curves: pd.DataFrame, metrics: Sequence[str], title: str, path: str | Path, reference: str | None = None
 ) -> None:
-    """Write a picture: small multiples, messages on a log axis; a line is the mean of the seeds, its band their range.
+    """Write a picture: small multiples, messages on a log axis; a line is the mean of the seeds.
+
+    Metrics on a log axis, which are differences to the optimum of the same rows, have a band, the seeds' range. Others
+    have none: it would show how test rows differ from seed to seed, and hide how methods do.
 
     ``reference`` is the method that is drawn as a level. Metrics that nobody measured are left out; where a curve
     falls far below the others' last values, the axis is cut there and the panel says so, as it does of infinite ones.
@@ -73,6 +76,8 @@ def _line(axes: "Axes", curves: pd.DataFrame, metric: str, label: str, index: in
     # A method of one round is a single point: it must not hide under a line that begins there.
     size, order = (3.5, 2) if len(mean) > 1 else (7, 3)
     axes.plot(messages, mean, color=colour, marker=marker, ms=size, lw=1.3, zorder=order, label=label)
+    if not METRICS[metric].log:
+        return
     if len(mean) > 1:
         axes.fill_between(messages, low, high, color=colour, alpha=0.12, lw=0)
     else:
@@ -95,7 +100,8 @@ def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
             axes.set_yscale("log")
             axes.set_ylim(bottom=max(float(values[values > 0].min()), FLOOR) / 2)
         return
-    last = curves.dropna(subset=[metric]).groupby(["method", "seed"])[metric].last()
+    drawn = curves.dropna(subset=[metric]).groupby(["method", "round"])[metric].mean()
+    values, last = drawn, drawn.groupby("method").last()
     if not len(last):
         return
     better = METRICS[metric].higher_is_better
