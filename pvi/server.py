@@ -44,7 +44,9 @@ def step(state: ServerState, updates: Sequence[Update], aggregate: Aggregator) -
     """Apply the updates that arrived together (algorithm 1, server's part)."""
     posterior, fraction = aggregate(state.posterior, [update.delta for update in updates])
     moved = (posterior.natural - state.posterior.natural).abs().max().item()
-    return state._replace(posterior=posterior, version=state.version + 1), ServerInfo(fraction, moved)
+    # Where every solve was rejected, q is the one that there was: who starts from nothing must still know.
+    version = state.version + (1 if updates else 0)
+    return state._replace(posterior=posterior, version=version), ServerInfo(fraction, moved)
 
 
 def correct(state: ServerState, delta: Factor) -> tuple[ServerState, float]:

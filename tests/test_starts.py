@@ -62,3 +62,24 @@ def test_later_ones_are_the_servers_q():
 
 def test_without_a_guide_they_start_at_q():
     assert torch.equal(starts("sequential", with_guide=None)[0], torch.zeros(2, dtype=torch.float64))
+
+
+class FailsOnce(Recorder):
+    """The first solves end in nothing that could be used."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures = failures
+
+    def solve(self, problem, cavity, start, seed):
+        natural, info = super().solve(problem, cavity, start, seed)
+        return (natural * torch.nan if len(self.starts) <= self.failures else natural), info
+
+
+@pytest.mark.parametrize(("schedule", "failures"), [("synchronous", 2), ("sequential", 1)])
+def test_rejected_solves_leave_the_start_to_the_guide(schedule, failures):
+    x = torch.ones(4, 2, dtype=torch.float64)
+    clients, solver = dict.fromkeys(("a", "b"), (x, x[:, 0])), FailsOnce(failures)
+    pvi.fit(model, clients, guide, schedule=schedule, damping=0.5, rounds=2, solver=solver, executor="loop")
+    guided = [torch.allclose(start, START) for start in solver.starts]
+    assert guided == ([True] * 4 if schedule == "synchronous" else [True, True, False, False])
