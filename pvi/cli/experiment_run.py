@@ -16,7 +16,7 @@ from pvi.cli import pipeline
 from pvi.cli.live import warnings_on
 from pvi.diagnostics import plot_partition
 from pvi.experiments import folder as pages
-from pvi.experiments.claims import ANSWERS, answered
+from pvi.experiments.claims import answer, answered
 from pvi.experiments.page import draw_reliability, write_report
 from pvi.experiments.play import Progress as Stand
 from pvi.experiments.play import Report, frame, play
@@ -53,27 +53,33 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
     pipeline.device(request.device)  # before anything is written
     experiment: Experiment = pages.preset(kind, request.preset == "quick", given)
     folder = request.out or Path(f"experiment-{kind.NAME}")
-    before, digests = pd.DataFrame(), dict[int, str]()
+    before, digests, notes, command = pd.DataFrame(), dict[int, str](), list[str](), request.command
     if request.resume:
-        before, digests = pages.read_done(folder, pages.config(experiment, request.command, {}))
+        earlier = pages.read_done(folder, pages.config(experiment, command, {}))
+        before, digests, command = earlier.curves, earlier.digests, earlier.command
+        if earlier.others:
+            notes.append(f"Begun under other versions ({earlier.others}) and resumed under those of {pages.CONFIG}.")
     else:
         check_folder(folder, request.overwrite)
-        pages.clear(folder)
-    settings = pages.config(experiment, request.command, digests)
+    settings = pages.config(experiment, command, digests)
     console.print(experiment.title, style="bold", highlight=False, markup=False)
     if settings["scaled_from_full"]:
-        console.print(f"Scaled: {', '.join(settings['scaled_from_full'])}.", highlight=False, markup=False)
-    curves, notes = before, list[str]()
+        said = ", ".join(settings["scaled_from_full"])
+        console.print(f"Differs from the full size: {said}.", highlight=False, markup=False)
+    curves, fresh = before, not request.resume
     reference: str | None = None
 
     def begun(seed: int, setting: Setting) -> None:
-        nonlocal reference
+        nonlocal reference, fresh
+        if fresh:  # not before everything was checked: a slip of the pen must not cost an earlier run's results
+            pages.clear(folder)
+            fresh = False
         best = experiment.reference(setting)
         reference = None if best is None else best.name
         digest = pages.digest(setting)
         if digests.setdefault(seed, digest) != digest:
             raise ValueError(f"{folder}: the rows of seed {seed} are not those of the run there; choose another --out")
-        pages.write_config(folder, pages.config(experiment, request.command, digests))
+        pages.write_config(folder, pages.config(experiment, command, digests))
         if seed == 0 and setting.parts:
             plot_partition(setting.parts, setting.labels, folder / pages.PARTITION)
         for note in setting.notes:
@@ -81,7 +87,6 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
                 notes.append(note)
                 console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
 
-    pages.write_config(folder, settings)
     done = set(zip(before["seed"], before["method"], strict=True)) if len(before) else set()
     complete = True
     try:
@@ -99,15 +104,15 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
             )
             for part in parts:
                 curves = pd.concat([curves, frame(part.records)], ignore_index=True)
-                pages.write_curves(folder, curves)
                 if part.seed == 0:
                     draw_reliability(folder, part)
+                pages.write_curves(folder, curves)
     except KeyboardInterrupt:
         complete = False
         if not len(curves):
             console.print("Stopped before the first method was done: nothing to show.", style="yellow")
             return False
-    settings = pages.config(experiment, request.command, digests)
+    settings = pages.config(experiment, command, digests)
     write_report(folder, experiment, curves, settings, tuple(notes), reference, complete)
     show(experiment, curves, console)
     console.print(f"Written to {folder}/: {', '.join(pages.WRITTEN)}", style="bold", highlight=False, markup=False)
@@ -116,7 +121,9 @@ def run(kind: Any, given: dict[str, Any], request: Request, console: Console) ->
 
 def check_folder(folder: Path, overwrite: bool) -> None:
     """Raises ``ValueError`` where a folder holds something that is no experiment's."""
-    others = [path.name for path in folder.iterdir() if not pages.is_own(path.name)] if folder.is_dir() else []
+    present = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    own = pages.holds_a_run(folder)
+    others = [name for name in present if not (own and pages.is_own(name))]
     if others and not overwrite:
         raise ValueError(f"{folder} holds {', '.join(sorted(others)[:5])}: choose another --out, or say --overwrite")
 
@@ -173,7 +180,7 @@ def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None
     while fitting and sum(widths[name] + 3 for name in (*fitting, "seconds")) > room:
         fitting.pop()
     for name in (*fitting, "seconds"):
-        grid.add_column(str(name), justify="right", min_width=widths[name])
+        grid.add_column(str(name), justify="right", width=widths[name], no_wrap=False)
     for method, row in found[[*fitting, "seconds"]].iterrows():
         grid.add_row(str(method), *[str(value) for value in row])
     console.print(grid)
@@ -183,4 +190,4 @@ def show(experiment: Experiment, curves: pd.DataFrame, console: Console) -> None
     for text, said in answers.items():
         console.print(f"  {text}", highlight=False, markup=False)
         for verdict in said:
-            console.print(f"    {ANSWERS[verdict.holds]}: {verdict.measured}", highlight=False, markup=False)
+            console.print(f"    {answer(verdict)}: {verdict.measured}", highlight=False, markup=False)

@@ -9,7 +9,12 @@ from pvi.experiments.metrics import METRICS
 from pvi.experiments.protocol import Claim, Verdict
 from pvi.experiments.summary import difference, interval, values
 
-ANSWERS = {True: "yes", False: "no", None: "not run"}
+
+def answer(verdict: Verdict) -> str:
+    """A verdict in words."""
+    if verdict.holds is None:
+        return "not run"
+    return ("yes" if verdict.holds else "no") + ("" if verdict.clear else ", not clearly")
 
 
 def answered(claims: Sequence[Claim], curves: pd.DataFrame) -> dict[str, list[Verdict]]:
@@ -24,12 +29,12 @@ def answered(claims: Sequence[Claim], curves: pd.DataFrame) -> dict[str, list[Ve
 
 def reaches(method: str, other: str, metric: str, tolerance: float) -> Callable[[pd.DataFrame], Verdict]:
     """``method`` ends at most ``tolerance`` worse than ``other``, in the mean over the seeds."""
-    return lambda curves: _compare(curves, method, other, metric, lambda better: better >= -tolerance)
+    return lambda curves: _compare(curves, method, other, metric, tolerance, within=True)
 
 
 def falls_short(method: str, other: str, metric: str, tolerance: float) -> Callable[[pd.DataFrame], Verdict]:
     """``method`` ends more than ``tolerance`` worse than ``other``, in the mean over the seeds."""
-    return lambda curves: _compare(curves, method, other, metric, lambda better: better < -tolerance)
+    return lambda curves: _compare(curves, method, other, metric, tolerance, within=False)
 
 
 def matches(
@@ -66,7 +71,8 @@ def at_least(method: str, metric: str, bound: float) -> Callable[[pd.DataFrame],
     """``method`` ends at no less than ``bound``, in the mean over the seeds."""
 
     def verdict(curves: pd.DataFrame) -> Verdict:
-        found = values(curves, method, metric).dropna()
+        found = values(curves, method, metric)
+        found = found if found.notna().any() else found.dropna()
         if not len(found):
             return Verdict(None, "")
         over_seeds, shown = interval(found.tolist()), METRICS[metric]
@@ -75,12 +81,13 @@ def at_least(method: str, metric: str, bound: float) -> Callable[[pd.DataFrame],
     return verdict
 
 
-def _compare(curves: pd.DataFrame, method: str, other: str, metric: str, holds: Callable[[float], bool]) -> Verdict:
+def _compare(curves: pd.DataFrame, method: str, other: str, metric: str, tolerance: float, within: bool) -> Verdict:
     found, shown = difference(curves, method, other, metric), METRICS[metric]
     if found is None:
         return Verdict(None, "")
+    text = f"{method}: {shown.short} {found.text(shown.digits, sign='+')} against {other} (tolerance {tolerance:g})"
+    if not np.isfinite(found.mean):
+        return Verdict(False, f"{method}: {shown.short} is not finite at every seed")
     better = found.mean if shown.higher_is_better else -found.mean
-    text = f"{method}: {shown.short} {found.mean:+.{shown.digits}f}"
-    if found.n > 1:
-        text += f" ± {found.half:.{shown.digits}f}"
-    return Verdict(holds(better), f"{text} against {other}")
+    clear = abs(better + tolerance) > found.half
+    return Verdict((better >= -tolerance) is within, text, clear)

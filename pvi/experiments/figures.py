@@ -99,6 +99,10 @@ def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
         if (values > FLOOR).any():
             axes.set_yscale("log")
             axes.set_ylim(bottom=max(float(values[values > 0].min()), FLOOR) / 2)
+            under = int((values < FLOOR / 2).sum())
+            if under:
+                said = f"{under} values are below {FLOOR / 2:g}"
+                axes.text(0.98, 0.03, said, transform=axes.transAxes, fontsize=8, color=DARK, ha="right")
         return
     drawn = curves.dropna(subset=[metric]).groupby(["method", "round"])[metric].mean()
     values, last = drawn, drawn.groupby("method").last()
@@ -115,6 +119,7 @@ def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
     ends = (bottom - pad, top + pad) if better else (-(top + pad), -(bottom - pad))
     axes.set_ylim(*ends)
     if cut:
-        said = f"{cut} points lie {'below' if better else 'above'}, to {values.min() if better else values.max():.4g}"
+        where = f"{'below' if better else 'above'}, to {values.min() if better else values.max():.4g}"
+        said = f"{cut} points lie {where}" if cut > 1 else f"a point lies {where}"
         place = 0.03 if better else 0.93
         axes.text(0.98, place, said, transform=axes.transAxes, fontsize=8, color=DARK, ha="right")

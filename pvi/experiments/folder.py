@@ -68,15 +68,21 @@ def digest(setting: Setting) -> str:
     for name, pair in (*setting.clients.items(), ("test rows", setting.test)):
         found.update(name.encode())
         for part in pair:
+            found.update(f"{part.dtype} {list(part.shape)}".encode())
             found.update(part.detach().cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
 class Earlier(NamedTuple):
-    """The curves of an earlier run, empty where it finished nothing, and the digests of its seeds' rows."""
+    """The curves of an earlier run, empty where it finished nothing, the digests of its seeds' rows, its command.
+
+    ``others`` are its versions where they are not those of now.
+    """
 
     curves: pd.DataFrame
     digests: dict[int, str]
+    command: str
+    others: str
 
 
 def read_done(folder: Path, wanted: Mapping[str, Any]) -> Earlier:
@@ -92,13 +98,23 @@ def read_done(folder: Path, wanted: Mapping[str, Any]) -> Earlier:
             raise ValueError(f"{folder}: the run there has other options ({found.get(key)}); choose another --out")
     path = folder / CURVES
     curves = read_curves(path) if path.exists() else pd.DataFrame()
-    return Earlier(curves, {int(seed): text for seed, text in found["data_sha256"].items()})
+    digests = {int(seed): text for seed, text in found["data_sha256"].items()}
+    others = [f"{name} {version}" for name, version in found["versions"].items() if version != wanted["versions"][name]]
+    return Earlier(curves, digests, found["command"], ", ".join(others))
 
 
 def read_curves(path: Path) -> pd.DataFrame:
     """``curves.csv`` to the last digit, which the number parsers of some versions of pandas get wrong."""
     found = pd.read_csv(path, dtype=str, keep_default_na=False)
     return pd.DataFrame({name: [_cell(str(name), text) for text in found[name]] for name in found.columns})
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether a folder holds an experiment's results: then files of their names are not the user's own."""
+    try:
+        return "experiment" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
 
 
 def clear(folder: Path) -> None:

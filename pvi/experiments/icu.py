@@ -1,8 +1,10 @@
 """Mortality in intensive care from 714 features (Ashman et al. 2022, section 5.2), on MIMIC-III or on open stays."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +19,7 @@ from pvi.models import bayesian_mlp, logistic_regression
 
 SOURCES: Mapping[str, Callable[[str | None], icu.Stays]] = {
     "icu2012": icu.physionet2012,
-    "mimic3": lambda data_dir: icu.mimic3_benchmark(data_dir or "."),
+    "mimic3": lambda data_dir: icu.mimic3_benchmark(benchmark_folder(data_dir)),
 }
 POOLED, SYNCHRONOUS, SEQUENTIAL = "global VI", "PVI synchronous", "PVI sequential"
 SAME, SPLIT, VCL, STREAMING = "BCM same", "BCM split", "VCL", "streaming VB"
@@ -81,7 +83,9 @@ class ICU:
         dtype = torch.float64 if self.model == "logistic" else torch.float32
         pairs = {name: (x.to(dtype), y.to(dtype)) for name, (x, y) in tables.items()}
         held_out = [torch.cat(parts).to(dtype) for parts in zip(*tables.holdout.values(), strict=True)]
-        program, guide = self._program()
+        program, guide = self._program(seed)
+        if not len(held_out[1]):
+            raise ValueError(f"of {len(stays)} stays none is held out: use more")
         return Setting(
             model=program,
             guide=guide,
@@ -92,7 +96,7 @@ class ICU:
             notes=tables.notes,
         )
 
-    def _program(self) -> tuple[Callable[..., Any], Any]:
+    def _program(self, seed: int) -> tuple[Callable[..., Any], Any]:
         if self.model == "logistic":
             # 714 correlated columns overfit under the paper's N(0, 1); the bias must be free: one stay in seven ends in
             # death.
@@ -100,7 +104,7 @@ class ICU:
             return partial(logistic_regression.model, prior_scale=scale, bias_scale=1.0), None
         scale = 1.0 if self.prior_scale is None else self.prior_scale
         program = partial(bayesian_mlp.model, hidden=50, depth=2, prior_scale=scale)
-        return program, bayesian_mlp.mean_field_guide(program)
+        return program, bayesian_mlp.mean_field_guide(program, seed=seed)
 
     def reference(self, setting: Setting) -> Method | None:
         """Global VI with exact expectations, for logistic regression."""
@@ -149,6 +153,18 @@ class ICU:
             text = "published simple models reach an AUROC of about 0.80 to 0.85 on these stays"
             found += [Claim(text, at_least(name, "auroc", 0.8)) for name in (SYNCHRONOUS, SEQUENTIAL)]
         return found
+
+
+def benchmark_folder(data_dir: str | None) -> Path:
+    """The benchmark's ``in-hospital-mortality``: the folder named (else PVI_DATA), or the one of this name in it.
+
+    Raises ``ValueError`` where neither names one.
+    """
+    named = data_dir or os.environ.get("PVI_DATA")
+    if not named:
+        raise ValueError("say with --data-dir (or PVI_DATA) where the MIMIC-III benchmark's in-hospital-mortality is")
+    inside = Path(named) / "in-hospital-mortality"
+    return inside if inside.is_dir() else Path(named)
 
 
 def first(stays: icu.Stays, number: int | None) -> icu.Stays:

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pvi.diagnostics import heldout_probabilities, reliability
-from pvi.experiments.claims import ANSWERS, answered
+from pvi.experiments.claims import answer, answered
 from pvi.experiments.figures import plot_curves
 from pvi.experiments.folder import PARTITION, PICTURE, RELIABILITY, REPORT, TABLE
 from pvi.experiments.play import Curves
 from pvi.experiments.protocol import Experiment
-from pvi.experiments.summary import differences, table
+from pvi.experiments.summary import differences, numbers, table
 
 OVER_SEEDS = "means over the seeds with 95 % intervals (Student's t)"
 
@@ -28,13 +29,13 @@ def write_report(
 ) -> None:
     """The table, the picture, and a page that holds both beside what the paper says."""
     found = table(curves, experiment.metrics)
-    found.to_csv(folder / TABLE)
+    numbers(curves, experiment.metrics).to_csv(folder / TABLE)
     plot_curves(curves, experiment.metrics, experiment.title, folder / PICTURE, reference)
     lines = [f"# {experiment.title}", "", f"    {settings['command']}", ""]
     if not complete:
         lines += ["**Stopped early: the table holds what was finished by then; `--resume` goes on.**", ""]
     if settings["scaled_from_full"]:
-        lines += [f"Scaled against the full size: {', '.join(settings['scaled_from_full'])}.", ""]
+        lines += [f"Differs from the full size: {', '.join(settings['scaled_from_full'])}.", ""]
     lines += [*_markdown(found.reset_index()), "", f"Last rounds; {OVER_SEEDS}.", ""]
     compared = differences(curves, reference or str(curves["method"].iloc[0]), experiment.metrics)
     if len(compared) and len(set(curves["seed"])) > 1:
@@ -42,7 +43,7 @@ def write_report(
     said = answered(experiment.claims(), curves)
     if said:
         rows = [
-            {"published": text, "measured": verdict.measured, "agrees": ANSWERS[verdict.holds]}
+            {"published": text, "measured": verdict.measured, "agrees": answer(verdict)}
             for text, verdicts in said.items()
             for verdict in verdicts
         ]
@@ -58,7 +59,7 @@ def write_report(
 
 def draw_reliability(folder: Path, part: Curves) -> None:
     """How well calibrated a method's last predictions are, where it predicts classes."""
-    if "ece" in part.records[-1]:
+    if np.isfinite(part.records[-1].get("ece", np.nan)):
         name = "-".join("".join(sign if sign.isalnum() else " " for sign in part.method.lower()).split())
         p, y = heldout_probabilities(part.result, part.setting.test)
         reliability(p, y, folder / f"{RELIABILITY}{name}.png", title=part.method)

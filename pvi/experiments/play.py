@@ -1,5 +1,6 @@
 """Play an experiment: every seed, every method, a line of the curves a round."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -98,7 +99,8 @@ def trace(
         records.append(_record(method, seed, last, messages, seconds))
         if best is not None:
             records[-1] |= {"elbo_gap": best.elbo - last.elbo, "kl": float(result.posterior.kl(best.posterior))}
-        if last.number % method.every == 0 or last.number == method.rounds:
+        due = last.number % method.every == 0 or last.number == method.rounds
+        if due and math.isfinite(last.elbo):  # of a diverged q there is nothing to predict
             records[-1] |= experiment.measure(result, setting)
         report(Progress(seed, method.name, last.number, method.rounds, records[-1]))
         clock = time.perf_counter()

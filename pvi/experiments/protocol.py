@@ -51,13 +51,18 @@ class Setting:
     parts: Mapping[str, Any] = field(default_factory=dict)
     labels: Any = ()
     notes: tuple[str, ...] = ()
+    seed: int = 0
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds in a table, ``None`` where its methods were not run, and the numbers."""
+    """Whether a claim holds in a table, ``None`` where its methods were not run, and the numbers.
+
+    Not ``clear`` where the interval over the seeds allows both.
+    """
 
     holds: bool | None
     measured: str
+    clear: bool = True
 
 
 class Claim(NamedTuple):

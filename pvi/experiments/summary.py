@@ -48,9 +48,16 @@ def values(curves: pd.DataFrame, method: str, metric: str) -> pd.Series:
 
 
 def difference(curves: pd.DataFrame, method: str, other: str, metric: str) -> Interval | None:
-    """Method minus other, seed by seed, at their last rounds; ``None`` where one was not run."""
-    pairs = (values(curves, method, metric) - values(curves, other, metric)).dropna()
-    return interval(pairs.tolist()) if len(pairs) else None
+    """Method minus other, seed by seed, at their last rounds; ``None`` where one was not run or measured.
+
+    Not finite where one of them is not at some seed.
+    """
+    one, two = values(curves, method, metric), values(curves, other, metric)
+    seeds = one.index.intersection(two.index)
+    if not (one[seeds].notna().any() and two[seeds].notna().any()):
+        return None
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        return interval((one[seeds] - two[seeds]).tolist())
 
 
 def differences(curves: pd.DataFrame, baseline: str, metrics: Sequence[str]) -> pd.DataFrame:
@@ -68,6 +75,18 @@ def differences(curves: pd.DataFrame, baseline: str, metrics: Sequence[str]) -> 
                      for name, one in found.items()}  # fmt: skip
             rows[str(method)] = texts
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"less {baseline}")
+
+
+def numbers(curves: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The same table as numbers: each metric's mean over the seeds, and half its interval as ``metric_half``."""
+    rows = {}
+    for method, found in last_rounds(curves).groupby("method", sort=False):
+        row = {"seeds": len(found), **{name: found[name].mean() for name in ("round", "messages", "seconds")}}
+        for name in metrics:
+            over_seeds = interval(found[name].tolist() if name in found else [np.nan])
+            row |= {name: over_seeds.mean, f"{name}_half": over_seeds.half if over_seeds.n > 1 else np.nan}
+        rows[str(method)] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 
 
 def table(curves: pd.DataFrame, metrics: Sequence[str], *, intervals: bool = True) -> pd.DataFrame:

@@ -135,8 +135,8 @@ def section(report: Report) -> list[str]:
         *costs(report.compared),
         *ratios(report.compared),
         *bounds(report.verdicts),
-        "Set-up is capturing the step and compiling it, once a run (the first compilation loads the compiler); for stock "
-        "Pyro, the first step of every client.",
+        "Set-up is capturing the step and compiling it, once a run (the first compilation loads the compiler); for "
+        "stock Pyro, the first step of every client.",
         "",
         *setups(report.compared),
     ]

@@ -88,7 +88,9 @@ def played(call, tmp_path):
         where = [] if data_dir is None else ["--data-dir", data_dir]
         outcome = call("experiment", *shlex.split(line), *where, "--out", tmp_path / "out")
         assert outcome.exit_code == 0, outcome.output
-        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
+        written = sorted(path.name for path in (tmp_path / "out").iterdir())
+        assert [name for name in written if not name.startswith("reliability-")] == FILES
+        assert len(written) > len(FILES)
         curves = pd.read_csv(tmp_path / "out/curves.csv")
         assert np.isfinite(curves["elbo"]).all()
         found = pd.read_csv(tmp_path / "out/table.csv", index_col="method")
@@ -118,6 +120,37 @@ def test_uci_dealt_otherwise(played, tables, tmp_path, split):
     options = json.loads((tmp_path / "out/config.json").read_text())["options"]
     assert options == {"dataset": "credit", "split": split, "clients": 4, "seeds": 2, "rounds": 2, "damping": 0.2,
                        "steps": 500, "rows": 60, "scale": "all"}  # fmt: skip
+
+
+def test_a_slip_of_the_pen_costs_no_results(call, tables, tmp_path):
+    line = [
+        "experiment",
+        "uci",
+        "--preset",
+        "quick",
+        "--rounds",
+        "1",
+        "--seeds",
+        "1",
+        "--clients",
+        "2",
+        "--out",
+        tmp_path,
+    ]
+    assert call(*line, "--data-dir", tables, "--only", "VCL").exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for wrong in (["--only", "PVI sync"], ["--only", "VCL", "--data-dir", "nowhere"], ["--rows", "10000000"]):
+        outcome = call(*line, "--data-dir", tables, *wrong)
+        assert outcome.exit_code == 2, outcome.output
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_files_of_the_users_own_are_not_taken_for_results(call, tables, tmp_path):
+    (tmp_path / "README.md").write_text("years of work")
+    outcome = call("experiment", "uci", "--preset", "quick", "--data-dir", tables, "--out", tmp_path)
+    assert outcome.exit_code == 2
+    assert "README.md" in outcome.output
+    assert (tmp_path / "README.md").read_text() == "years of work"
 
 
 def test_uci_goes_on(call, tables, tmp_path):

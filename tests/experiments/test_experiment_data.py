@@ -1,6 +1,7 @@
 """What the experiments make of their data: the tables against an independent reading, images, stays."""
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from datasets import uci as independent
@@ -8,7 +9,7 @@ from datasets import uci as independent
 from pvi.data import TableError, icu, train_test
 from pvi.data import uci as tables
 from pvi.experiments import ICU, MNIST, UCI
-from pvi.experiments.icu import first
+from pvi.experiments.icu import benchmark_folder, first
 from pvi.experiments.mnist import pooled
 from pvi.experiments.uci import imbalance
 
@@ -128,3 +129,23 @@ def test_unknown_choices_are_refused_at_once(kind, option):
 def test_quick_options_are_options(kind):
     assert set(kind.QUICK) <= {*kind.__dataclass_fields__}
     assert kind(**kind.QUICK) != kind()
+
+
+def test_seeds_of_the_network_start_elsewhere():
+    x = torch.zeros(2, 5)
+    starts = []
+    for seed in (0, 1):
+        _, guide = ICU(model="bnn")._program(seed)
+        trace = pyro.poutine.trace(guide).get_trace(x, None)
+        starts.append(trace.nodes["weights_1"]["fn"].mean)
+    assert not torch.equal(*starts)
+
+
+def test_where_the_benchmark_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("PVI_DATA", raising=False)
+    with pytest.raises(ValueError, match="--data-dir"):
+        benchmark_folder(None)
+    assert benchmark_folder(str(tmp_path)) == tmp_path
+    (tmp_path / "in-hospital-mortality").mkdir()
+    monkeypatch.setenv("PVI_DATA", str(tmp_path))
+    assert benchmark_folder(None) == tmp_path / "in-hospital-mortality"

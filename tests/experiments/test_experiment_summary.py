@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from pvi.experiments.claims import ANSWERS, answered, at_least, at_most, falls_short, matches, reaches
+from pvi.experiments.claims import answer, answered, at_least, at_most, falls_short, matches, reaches
 from pvi.experiments.figures import plot_curves
 from pvi.experiments.protocol import Claim
 from pvi.experiments.summary import difference, differences, interval, table, values
@@ -122,8 +122,23 @@ def test_what_was_not_run_is_no_answer(found):
         falls_short("PVI", "VCL", "elbo", 0),
     ]
     assert [verdict(found).holds for verdict in asked] == [None] * 6
-    assert ANSWERS[None] == "not run"
+    assert answer(asked[0](found)) == "not run"
     assert answered([Claim("so it is", asked[0])], found) == {}
+
+
+def test_an_interval_that_allows_both_is_said():
+    found = curves(PVI={"accuracy": [0.70, 0.80, 0.90]}, best={"accuracy": [0.72, 0.79, 0.91]}, other={"accuracy": 0.1})
+    assert answer(reaches("PVI", "best", "accuracy", 0.01)(found)) == "yes, not clearly"
+    assert answer(falls_short("PVI", "best", "accuracy", 0.0)(found)) == "yes, not clearly"
+    assert answer(reaches("PVI", "other", "accuracy", 0.01)(found)) == "yes"
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_seed_that_diverged_is_no_success(bad):
+    found = curves(PVI={"log_likelihood": [-0.5, -0.4, bad]}, best={"log_likelihood": [-0.5, -0.6, -0.5]})
+    verdict = reaches("PVI", "best", "log_likelihood", 0.1)(found)
+    assert verdict.holds is False
+    assert "not finite" in verdict.measured
 
 
 def test_answers_by_sentence():
