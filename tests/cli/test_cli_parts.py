@@ -114,10 +114,17 @@ def test_the_readme_names_options_and_commands_that_there_are(call, monkeypatch)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    known = call("fit", "--help").output
-    for option in re.findall(r"--[a-z-]+", readme):
-        assert f"{option} " in known or option == "--help"
+    shown = {}
+    for line in readme.splitlines():
+        # An option that stands alone in the text is one of `pvi fit`.
+        experiment = re.search(r"pvi experiment ([a-z]+)", line)
+        command = ("experiment", experiment[1]) if experiment else ("fit",)
+        for option in re.findall(r"--[a-z-]+", line):
+            shown[command] = shown.get(command) or call(*command, "--help").output
+            assert f"{option} " in shown[command] or option == "--help"
+    assert ("experiment", "uci") in shown
     for command in re.findall(r"pvi ([a-z]+)", readme):
-        assert command in ("fit", "predict", "algorithms", "models") or f"import pvi {command}" in readme
+        known = ("fit", "predict", "algorithms", "models", "experiment")
+        assert command in known or f"import pvi {command}" in readme
     for name in re.findall(r"--algorithm ([a-z-]+)", readme):
         assert name in ALGORITHMS
