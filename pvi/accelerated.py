@@ -128,7 +128,8 @@ def _apply(
             proper = bool(problem.family.is_proper(whole))
             conditional = problem.extension.conditional(whole) if proper else one.state.conditional
         clients[name] = stored(plan.store, one.state._replace(factor=mixed(visits, alpha), conditional=conditional))
-    server = old._replace(posterior=posterior, version=old.version + 1)
+    version = old.version + any(one.update is not None for one in answers.values())
+    server = old._replace(posterior=posterior, version=version)
     if own is None:
         return state._replace(server=server, clients=clients)
     corrected = own.state._replace(factor=mixed(memory.own, alpha))

@@ -10,7 +10,7 @@ from pvi.acceleration import Anderson
 from pvi.algorithms import Algorithm, resolve_algorithm
 from pvi.conclusion import finish, warn_at_the_end, warn_of_divergence
 from pvi.damping import Damping
-from pvi.data.tables import Tables
+from pvi.data.tables import ClientRows
 from pvi.executors import Executor
 from pvi.objectives import NUM_SAMPLES
 from pvi.play import play_round
@@ -71,7 +71,7 @@ def fit(
         seed: fixes every random draw.
         device, dtype: where and in what precision; ``dtype=None`` is that of the first client's data.
         progress: show a progress bar, or call a function with each round's record and posterior.
-        columns: names of the features, for labels in exports; :class:`pvi.data.Tables` as clients bring their own.
+        columns: names of the features, for labels in exports; :class:`pvi.data.Tables` and the like bring their own.
         threads: torch's threads during the run, set back afterwards. Small local steps only lose by sharing cores;
             raise it for large networks on the CPU.
         acceleration: ``"anderson"`` or ``pvi.Anderson(memory=5)``: mixes the last synchronous rounds.
@@ -132,7 +132,7 @@ def fit_rounds(
     )  # fmt: skip
     if columns is not None:
         check_columns(columns, state.problem.prior)
-    elif isinstance(clients, Tables):
+    elif isinstance(clients, ClientRows):
         columns = clients.columns
     return _rounds(plan, state, number, columns, threads)
 

@@ -88,7 +88,7 @@ def command(kind: Any) -> Callable[..., None]:
     ]
     play.__signature__ = inspect.Signature([*parameters, *common])  # type: ignore[attr-defined]
     play.__annotations__ = {value.name: value.annotation for value in (*parameters, *common)}
-    play.__doc__ = kind.__module__ and inspect.getdoc(inspect.getmodule(kind))
+    play.__doc__ = inspect.getdoc(inspect.getmodule(kind))
     return play
 
 

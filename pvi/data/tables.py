@@ -12,20 +12,15 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Tables(Mapping[str, Pair]):
-    """Clients' training rows, a mapping: name -> (x float64 [n, d], y float64 [n]), rows in the file's order.
+class ClientRows(Mapping[str, Pair]):
+    """Clients' training rows, a mapping: name -> (x float64 [n, d], y float64 [n]).
 
-    `holdout` has the held-out rows in the same form (n may be 0), `columns` the names of the d features,
-    `notes` sentences for the user, `missing` the number of missing feature cells of each client's file.
+    `holdout` has the held-out rows in the same form (n may be 0), `columns` the names of the d features.
     """
 
     training: dict[str, Pair]
     holdout: dict[str, Pair]
     columns: tuple[str, ...]
-    target: str
-    schema: Schema
-    notes: tuple[str, ...]
-    missing: dict[str, int]
 
     def __getitem__(self, client: str) -> Pair:
         return self.training[client]
@@ -39,6 +34,19 @@ class Tables(Mapping[str, Pair]):
     # Mapping would compare tensors with ==, which has no truth value.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, eq=False)
+class Tables(ClientRows):
+    """Clients' rows of tables, in the files' order.
+
+    `notes` are sentences for the user, `missing` the number of missing feature cells of each client's file.
+    """
+
+    target: str
+    schema: Schema
+    notes: tuple[str, ...]
+    missing: dict[str, int]
 
 
 def describe(tables: Tables) -> pd.DataFrame:

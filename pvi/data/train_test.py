@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pvi.data.build import FitRows
+from pvi.data.aggregation import Choices
+from pvi.data.build import FitRows, Request, build
 from pvi.data.cells import tidy
 from pvi.data.errors import TableError
-from pvi.data.sources import tables_from_frames
+from pvi.data.reading import ReadOptions
+from pvi.data.schema import encode_rows, encode_target
 from pvi.data.tables import Pair
 from pvi.data.uci import Dataset
 
@@ -50,21 +52,13 @@ def train_test(
         raise TableError(f"{dataset.name}: a test set of {number} of {len(frame)} rows; choose another test or rows")
     parts = {"train": frame.iloc[: len(frame) - number], "test": frame.iloc[len(frame) - number :]}
     known = parts if fit_rows == "all" else {"train": parts["train"]}
-    tables = tables_from_frames(
-        known,
-        target=dataset.target,
-        positive=dataset.positive,
-        numeric=dataset.numeric,
-        categorical=dataset.categorical,
-        missing=dataset.missing,
-        coding="full",
-        holdout=0.0,
-        fit_rows=fit_rows,
-    )
+    # Rows keep the numbers that they have in the file: messages name them.
+    request = Request(dataset.target, dataset.positive, holdout=0.0, fit_rows=fit_rows)
+    choices = Choices(dataset.numeric, dataset.categorical, missing=dataset.missing, coding="full")
+    tables = build(known, request, choices, ReadOptions())
     notes += tables.notes
     if fit_rows == "all":
         return TrainTest(tables["train"], tables["test"], tables.columns, tuple(notes))
-    x = tables.schema.encode(parts["test"], client="test", unseen=notes)
-    y = tables.schema.encode_target(parts["test"], client="test")
-    assert y is not None
+    x = encode_rows(tables.schema, parts["test"], client="test", unseen=notes)
+    y = encode_target(tables.schema.target, parts["test"], client="test")
     return TrainTest(tables["train"], (x, y), tables.columns, tuple(notes))

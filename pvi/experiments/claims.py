@@ -72,8 +72,7 @@ def at_least(method: str, metric: str, bound: float) -> Callable[[pd.DataFrame],
 
     def verdict(curves: pd.DataFrame) -> Verdict:
         found = values(curves, method, metric)
-        found = found if found.notna().any() else found.dropna()
-        if not len(found):
+        if not found.notna().any():
             return Verdict(None, "")
         over_seeds, shown = interval(found.tolist()), METRICS[metric]
         return Verdict(over_seeds.mean >= bound, f"{method}: {shown.short} {over_seeds.text(shown.digits)}")

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -68,9 +68,12 @@ class ICU:
         return ("auroc", "auprc", "log_likelihood", "ece", "elbo", "elbo_gap", "kl", "brier")
 
     def __post_init__(self) -> None:
-        for name, known in (("source", SOURCES), ("model", NEAR), ("clients", ("k-means", "unit"))):
+        for name, known in (("source", SOURCES), ("model", NEAR), ("clients", ("k-means", "unit")),
+                            ("scaling", get_args(icu.Scaling))):  # fmt: skip
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {' or '.join(known)}, not {getattr(self, name)!r}")
+        if self.prior_scale is not None and not self.prior_scale > 0:
+            raise ValueError(f"prior_scale must be positive, not {self.prior_scale}")
 
     def setting(self, seed: int, data_dir: str | None) -> Setting:
         """The stays of a seed: a fifth of each client's held out."""
@@ -173,12 +176,11 @@ def first(stays: icu.Stays, number: int | None) -> icu.Stays:
         return stays
     if not 0 < number <= len(stays):
         raise ValueError(f"stays={number}: {stays.name} has {len(stays)}")
-    return icu.Stays(
-        stays.name,
-        stays.records[:number],
-        stays.features[:number],
-        stays.columns,
-        stays.died[:number],
-        stays.unit[:number],
-        (*stays.notes, f"Only the first {number} of {len(stays)} stays are used."),
+    return replace(
+        stays,
+        records=stays.records[:number],
+        features=stays.features[:number],
+        died=stays.died[:number],
+        unit=stays.unit[:number],
+        notes=(*stays.notes, f"Only the first {number} of {len(stays)} stays are used."),
     )

@@ -107,14 +107,14 @@ class MNIST:
         if self.rows is not None:
             train = images.subset(train, self.rows, seed=seed)
         x, y = pooled(train.x, self.pool), train.y
-        deal = homogeneous(len(y), self.number, seed) if self.partition == "homogeneous" else None
-        parts = label_shards(y.numpy(), self.number, seed=seed) if deal is None else deal
+        alike = self.partition == "homogeneous"
+        parts = homogeneous(len(y), self.number, seed) if alike else label_shards(y.numpy(), self.number, seed=seed)
         names = [f"client {number + 1}" for number in range(self.number)]
         program = partial(bayesian_mlp.model, hidden=self.hidden, classes=10)
         return Setting(
             model=program,
             guide=bayesian_mlp.mean_field_guide(
-                program, variance=_or(self.variance, 0.001 if self.partition == "homogeneous" else 0.05), seed=seed
+                program, variance=_or(self.variance, 0.001 if alike else 0.05), seed=seed
             ),
             clients={name: (x[part], y[part]) for name, part in zip(names, parts, strict=True)},
             test=(pooled(test.x, self.pool), test.y),

@@ -113,3 +113,8 @@ def test_refused_options(stays: Stays) -> None:
         stay_tables(stays, holdout=1.0)
     with pytest.raises(TableError, match="scaling is 'federation' or 'client', not 'none'"):
         stay_tables(stays, scaling="none")  # type: ignore[arg-type]
+
+
+def test_a_fit_takes_the_columns_names(stays: Stays) -> None:
+    tables = stay_tables(stays)
+    assert pvi.fit("logistic_regression", tables, rounds=1).columns == tables.columns

@@ -1,6 +1,7 @@
 """What the experiments make of their data: the tables against an independent reading, images, stays."""
 
 import numpy as np
+import pandas as pd
 import pyro
 import pytest
 import torch
@@ -149,3 +150,13 @@ def test_where_the_benchmark_is(tmp_path, monkeypatch):
     (tmp_path / "in-hospital-mortality").mkdir()
     monkeypatch.setenv("PVI_DATA", str(tmp_path))
     assert benchmark_folder(None) == tmp_path / "in-hospital-mortality"
+
+
+@pytest.mark.parametrize("seed", range(4))  # the row is dealt to training by some, to the test rows by others
+def test_messages_name_the_rows_of_the_file(seed):
+    numbers = [str(value) for value in range(40)]
+    numbers[4] = "abc"
+    frame = pd.DataFrame({"x": numbers, "y": ["a", "b"] * 20})
+    data = tables.Dataset("made up", frame, "y", "a", ("x",), (), "error")
+    with pytest.raises(TableError, match="column 'x', row 5: 'abc'"):
+        train_test(data, seed=seed, test=0.5)

@@ -31,14 +31,14 @@ def interrupt(monkeypatch, after):
     """Ctrl-C after so many rounds of all methods together."""
     stand, play, heard = experiment_run.play, experiment_run.play, []
 
-    def played(experiment, data_dir, only, done, report, *rest):
+    def played(experiment, data_dir, only, done, report, *rest, **named):
         def counting(progress):
             report(progress)
             heard.append(progress)
             if len(heard) == after:
                 raise KeyboardInterrupt
 
-        return play(experiment, data_dir, only, done, counting, *rest)
+        return play(experiment, data_dir, only, done, counting, *rest, **named)
 
     monkeypatch.setattr(experiment_run, "play", played)
     return lambda: monkeypatch.setattr(experiment_run, "play", stand)

@@ -1,6 +1,6 @@
 """Irregular time series of intensive care stays as tables: 17 variables, 7 sub-periods, 6 statistics."""
 
-from pvi.data.icu.clients import StayTables, stay_tables
+from pvi.data.icu.clients import Scaling, StayTables, stay_tables
 from pvi.data.icu.features import STATISTICS, SUB_PERIODS, VARIABLES, column_names, extract
 from pvi.data.icu.mimic import mimic3_benchmark
 from pvi.data.icu.physionet import physionet2012
@@ -14,6 +14,7 @@ __all__ = [
     "SUB_PERIODS",
     "VARIABLES",
     "FeatureStatistics",
+    "Scaling",
     "StayTables",
     "Stays",
     "column_names",

@@ -1,6 +1,6 @@
 """Stays as the tables of clients: rows held out by seed, columns standardised by what the clients say about theirs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,39 +12,23 @@ from pvi.data.errors import TableError, listed, place
 from pvi.data.icu.scaling import FeatureStatistics, encode, merge, statistics
 from pvi.data.icu.stays import Stays
 from pvi.data.rows import held_out
-from pvi.data.tables import Pair
+from pvi.data.tables import ClientRows, Pair
 
 Scaling = Literal["federation", "client"]
 
 
 @dataclass(frozen=True, eq=False)
-class StayTables(Mapping[str, Pair]):
-    """Clients' training stays, a mapping: name -> (x float64 [n, d], y float64 [n]), y = 1 for death.
+class StayTables(ClientRows):
+    """Clients' stays, y = 1 for death.
 
-    `holdout` has the held-out stays in the same form, `rows` each client's row numbers in the stays (training, held
-    out), `fitted` the statistics that standardise its rows: one and the same for all under "federation". `notes`:
-    sentences about missing values and constant columns, after those of the stays.
+    `rows` are each client's row numbers in the stays (training, held out), `fitted` the statistics that standardise its
+    rows: one and the same for all under "federation". `notes`: sentences about missing values and constant columns,
+    after those of the stays.
     """
 
-    training: dict[str, Pair]
-    holdout: dict[str, Pair]
-    columns: tuple[str, ...]
     rows: dict[str, tuple[np.ndarray, np.ndarray]]
     fitted: dict[str, FeatureStatistics]
     notes: tuple[str, ...]
-
-    def __getitem__(self, client: str) -> Pair:
-        return self.training[client]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.training)
-
-    def __len__(self) -> int:
-        return len(self.training)
-
-    # Mapping would compare tensors with ==, which has no truth value.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
 
 
 def stay_tables(
