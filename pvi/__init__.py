@@ -6,7 +6,7 @@ Data stay with their clients; the answer is the posterior that pooling all rows 
 import importlib
 from typing import Any
 
-from pvi import schedules, solvers
+from pvi import schedules, solvers, theory
 from pvi.acceleration import Anderson
 from pvi.algorithms import PVI, VCL, Algorithm, BCMSame, BCMSplit, GlobalVI, PowerEP, StochasticEP, StreamingVB
 from pvi.checkpoint import CheckpointError, load
@@ -61,4 +61,5 @@ __all__ = [
     "load",
     "schedules",
     "solvers",
+    "theory",
 ]

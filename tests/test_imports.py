@@ -11,6 +11,7 @@ ROOT = Path(pvi.__file__).parent
 MODELS = ROOT.parent / "models"
 
 LAYERS = (
+    "theory",
     "quadrature",
     "adaptive_quadrature",
     "packed_quadrature",
