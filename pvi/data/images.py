@@ -118,6 +118,23 @@ def subset(images: Images, n: int, seed: int = 0) -> Images:
     return replace(images, x=images.x[rows], y=images.y[rows], note="; ".join(filter(None, (images.note, note))))
 
 
+def joined(train: Images, test: Images) -> Images:
+    """The training and the test images of one set, in this order: for clients that split both anew.
+
+    ``note`` says so after the notes of both. Raises ``ValueError`` where they are of different sets.
+    """
+    for what, one, other in (
+        ("names", train.name, test.name),
+        ("classes", train.classes, test.classes),
+        ("shapes", list(train.x.shape[1:]), list(test.x.shape[1:])),
+    ):
+        if one != other:
+            raise ValueError(f"images of different sets cannot be joined: their {what} are {one} and {other}")
+    note = f"{len(train):,} training and {len(test):,} test images together"
+    notes = "; ".join(filter(None, (train.note, test.note, note)))
+    return replace(train, x=torch.cat([train.x, test.x]), y=torch.cat([train.y, test.y]), note=notes)
+
+
 def _idx(name: str, dataset: str, classes: tuple[str, ...], data_dir: str | Path | None, part: Part) -> Images:
     stem = {"train": "train", "test": "t10k"}[_checked(part)]
     files = [f"{name}/{stem}-images-idx3-ubyte.gz", f"{name}/{stem}-labels-idx1-ubyte.gz"]

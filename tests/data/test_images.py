@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from urllib.error import URLError
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from datasets import pvi_data
 
-from pvi.data.images import CLOTHES, DIGITS, ImageError, Images, cifar10, fashion_mnist, mnist, subset
+from pvi.data.images import CLOTHES, DIGITS, ImageError, Images, cifar10, fashion_mnist, joined, mnist, subset
 
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -239,6 +240,25 @@ def test_subsets_keep_the_classes_shares():
     for n in (0, 101):
         with pytest.raises(ValueError, match=f"1 to 100 images, not {n}"):
             subset(images, n)
+
+
+def test_both_parts_together():
+    train = small()
+    test = replace(subset(train, 20, seed=1), note="fewer")
+    both = joined(train, test)
+    assert torch.equal(both.x[:100], train.x)
+    assert torch.equal(both.x[100:], test.x)
+    assert both.y.tolist() == train.y.tolist() + test.y.tolist()
+    assert (both.name, both.classes) == ("small", ("a", "b", "c"))
+    assert both.note == "made up; fewer; 100 training and 20 test images together"
+    assert joined(replace(train, note=""), replace(test, note="")).note == "100 training and 20 test images together"
+    for other, said in (
+        ({"name": "other"}, "their names are small and other"),
+        ({"classes": ("a", "b", "d")}, "their classes are"),
+        ({"x": torch.zeros(20, 2)}, r"their shapes are \[1\] and \[2\]"),
+    ):
+        with pytest.raises(ValueError, match=f"images of different sets cannot be joined: {said}"):
+            joined(train, replace(test, **other))
 
 
 def test_importing_pvi_data_leaves_torchvision_alone():
