@@ -12,7 +12,7 @@ silent. Start them at :func:`mean_field_guide`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyro
 import pyro.distributions as dist
@@ -63,33 +63,58 @@ def model(
 
 
 def mean_field_guide(
-    program: Callable[..., Any] = model, *, loc_range: float = 0.1, variance: float = 1e-3, seed: int = 0
+    program: Callable[..., Any] = model,
+    *,
+    loc_range: float | Literal["fan-in"] = 0.1,
+    variance: float = 1e-3,
+    seed: int = 0,
 ) -> Callable[..., None]:
     """A guide for :func:`pvi.fit`: mean field, solves from the prior start at loc ~ Uniform(-loc_range, loc_range).
 
-    The start's variance is that of every weight. Locations are drawn with the seed and are the same at all clients, so
-    that all break the symmetry of the hidden units alike. ``program`` is :func:`model` with its settings, such as
-    ``functools.partial(model, classes=10)``, or another one whose latents are real and shared. The guide is made of
+    The start's variance is that of every weight. ``loc_range="fan-in"`` is 1 / sqrt(fan-in) for each layer's weights
+    and bias, as torch's own layers start: the fan-in is the product of all dimensions of the weights ``[out, ...]`` but
+    the first, and the bias ``[out]`` is the site after them. Locations are drawn with the seed and are the same at all
+    clients, so that all break the symmetry of the hidden units alike. ``program`` is :func:`model` with its settings,
+    such as ``functools.partial(model, classes=10)``, or another one whose latents are real and shared. The guide is of
     numbers, not of parameters: it says where to start, and what is learned belongs to the result.
 
-    Raises ``ValueError`` for a negative range or a variance that is not positive.
+    Raises ``ValueError`` for a negative range, a variance that is not positive, and, where the guide is called, for a
+    fan-in of sites that are neither weights nor a bias after them.
     """
-    if not loc_range >= 0 or not variance > 0:
+    if isinstance(loc_range, str) and loc_range != "fan-in":
+        raise ValueError(f"loc_range is a number or 'fan-in', not {loc_range!r}")
+    if (not isinstance(loc_range, str) and not loc_range >= 0) or not variance > 0:
         raise ValueError(f"loc_range must not be negative and variance positive, got {loc_range} and {variance}")
 
     def guide(*data: Any, **named: Any) -> None:
         with poutine.block():
             nodes = poutine.trace(program).get_trace(*data, **named).nodes
         generator = torch.Generator().manual_seed(seed)
+        weights = torch.Size()  # the shape of the last site with inputs and outputs
         for name, node in nodes.items():
             if node["type"] != "sample" or node["is_observed"] or not node["fn"].has_rsample:
                 continue  # observations, and plates, which are samples of indices
             shape = node["value"].shape
+            weights = shape if len(shape) > 1 else weights
+            bound = loc_range if not isinstance(loc_range, str) else fan_in(name, shape, weights) ** -0.5
             # Drawn on the CPU in double precision: the same numbers on every device, in every dtype.
-            loc = loc_range * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)
+            loc = bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)
             pyro.sample(name, dist.Normal(loc.to(node["value"]), variance**0.5).to_event(len(shape)))
 
     return guide
+
+
+def fan_in(name: str, shape: torch.Size, weights: torch.Size) -> int:
+    """The inputs of a unit, for its ``weights [out, ...]`` and for the bias ``[out]`` after them.
+
+    Raises ``ValueError`` for a site of another shape.
+    """
+    if not weights or shape not in (weights, weights[:1]):
+        raise ValueError(
+            f"'fan-in' is for weights [out, ...] and a bias [out] after them; the site {name} has the shape "
+            f"{list(shape)}: give loc_range as a number"
+        )
+    return weights[1:].numel()
 
 
 def hidden_widths(hidden: float | Sequence[int], depth: float = 1) -> list[int]:

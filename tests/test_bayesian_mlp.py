@@ -4,6 +4,7 @@ from functools import partial
 from itertools import pairwise
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -131,7 +132,54 @@ def test_the_start_is_the_same_in_single_precision_and_follows_the_program():
     assert not pyro.get_param_store()
 
 
-@pytest.mark.parametrize("options", [{"loc_range": -0.1}, {"variance": 0.0}, {"variance": float("nan")}])
+def test_fan_in_is_how_torch_starts_its_layers():
+    program = partial(model, hidden=(40, 200))
+    (loc, variance), (other, _) = starts(mean_field_guide(program, loc_range="fan-in"), program=program)
+    torch.testing.assert_close(other, loc, rtol=0, atol=0)
+    torch.testing.assert_close(variance, torch.full_like(variance, 1e-3))
+    # The ranges of torch's own layers: their largest weights of many come close to them.
+    layers = [torch.nn.Linear(*ends) for ends in ((3, 40), (40, 200), (200, 1))]
+    sizes = [part.numel() for layer in layers for part in (layer.weight, layer.bias)]
+    bounds = [bound for layer in layers for bound in [layer.in_features**-0.5] * 2]
+    parts = loc.split(sizes)
+    for part, bound in zip(parts, bounds, strict=True):
+        assert part.abs().max() <= bound
+        assert len(part) == 1 or kstest(part.numpy(), "uniform", (-bound, 2 * bound)).pvalue > 1e-3
+    for part, theirs in zip(parts[2:4], (layers[1].weight, layers[1].bias), strict=True):
+        torch.testing.assert_close(part.abs().max(), theirs.abs().max().double(), rtol=0.05, atol=0)
+    # The same draws as with a number, stretched.
+    (narrow, _), _ = starts(mean_field_guide(program, loc_range=1.0), program=program)
+    for part, whole, bound in zip(parts, narrow.split(sizes), bounds, strict=True):
+        torch.testing.assert_close(part, bound * whole)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "named"),
+    [
+        ({"slopes": (3,)}, r"the site slopes has the shape \[3\]: give loc_range as a number"),
+        ({"weights": (4, 3), "bias": (5,)}, r"the site bias has the shape \[5\]"),
+        ({"weights": (4, 3), "noise": ()}, r"the site noise has the shape \[\]"),
+    ],
+)
+def test_sites_without_a_fan_in(shapes, named):
+    def program():
+        for name, shape in shapes.items():
+            pyro.sample(name, dist.Normal(torch.zeros(shape), 1.0).to_event(len(shape)))
+
+    mean_field_guide(program)()
+    with pytest.raises(ValueError, match=named):
+        mean_field_guide(program, loc_range="fan-in")()
+
+
+def test_a_range_in_other_words():
+    with pytest.raises(ValueError, match="loc_range is a number or 'fan-in', not 'fan-out'"):
+        mean_field_guide(loc_range="fan-out")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"loc_range": -0.1}, {"variance": 0.0}, {"variance": float("nan")}, {"loc_range": "fan-in", "variance": 0}],
+)
 def test_no_such_start(options):
     with pytest.raises(ValueError, match="loc_range must not be negative and variance positive"):
         mean_field_guide(**options)
