@@ -8,7 +8,18 @@ from typing import Any
 
 from pvi import schedules, solvers, theory
 from pvi.acceleration import Anderson
-from pvi.algorithms import PVI, VCL, Algorithm, BCMSame, BCMSplit, GlobalVI, PowerEP, StochasticEP, StreamingVB
+from pvi.algorithms import (
+    PVI,
+    VCL,
+    Algorithm,
+    BCMSame,
+    BCMSplit,
+    GlobalVI,
+    PFedBayes,
+    PowerEP,
+    StochasticEP,
+    StreamingVB,
+)
 from pvi.checkpoint import CheckpointError, load
 from pvi.damping import Auto, Decay
 from pvi.factors import Factor
@@ -48,6 +59,7 @@ __all__ = [
     "ImproperError",
     "MeanField",
     "ModelNameError",
+    "PFedBayes",
     "Posterior",
     "PowerEP",
     "PriorFamily",

@@ -35,6 +35,7 @@ def save(result: Result, path: Path) -> None:
         "clients": list(result.factors),
         "local": {name: space_to_json(posterior) for name, posterior in result.local.items()},
         "by_row": list(result.by_row),
+        "personal": list(result.personal),
         "history": [history_to_json(record) for record in result.history],
     }
     path.mkdir(parents=True, exist_ok=True)
@@ -49,6 +50,8 @@ def save(result: Result, path: Path) -> None:
         factors[f"{index}.log_scale"] = factor.log_scale
     for index, local in enumerate(result.local.values()):
         factors[f"local.{index}"] = local.natural
+    for index, personal in enumerate(result.personal.values()):
+        factors[f"personal.{index}"] = personal.natural
     _write(factors, path / "factors.safetensors")
     (path / "result.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
@@ -103,6 +106,10 @@ def load(path: str | Path, model: Callable[..., Any] | str | None = None) -> Res
             for index, (client, space) in enumerate(description.get("local", {}).items())
         },
         by_row=tuple(description.get("by_row", ())),
+        personal={
+            client: Posterior(family, parts[f"personal.{index}"], coordinates)
+            for index, client in enumerate(description.get("personal", ()))
+        },
     )
 
 

@@ -10,20 +10,22 @@ from pvi.cavities import CavityRule, Setting
 from pvi.factors import Factor, damp, divide, is_finite, multiply, power, unit
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
-from pvi.solvers import Solver, SolverInfo
+from pvi.solvers import LocalSolver, Personal, PersonalSolver, SolverInfo, Visit
 
 
 class ClientState(NamedTuple):
     """What a client keeps between visits. It never leaves the client.
 
     ``seed`` is the client's own; together with ``visits`` it fixes every random draw. ``conditional`` is η of
-    q(z | θ), the client's own latents given the shared ones (``None`` where it has none).
+    q(z | θ), the client's own latents given the shared ones (``None`` where it has none). ``personal`` is what the
+    algorithm's own solver keeps, such as a personal posterior (``None`` before the first visit, and for other solvers).
     """
 
     factor: Factor
     visits: int
     seed: int
     conditional: Tensor | None = None
+    personal: Personal | None = None
 
 
 class Update(NamedTuple):
@@ -87,7 +89,7 @@ def step(
     posterior: Posterior,
     setting: Setting,
     cavity_rule: CavityRule,
-    solver: Solver,
+    solver: LocalSolver,
     damping: float,
 ) -> tuple[ClientState, Update | None, ClientInfo]:
     """One refinement (algorithm 1, client's part): cavity, local VI, new factor, damped change.
@@ -98,7 +100,7 @@ def step(
     began = time.perf_counter()
     ready = prepare(state, problem, posterior, setting, cavity_rule)
     try:
-        natural, solved = solver.solve(problem, ready.target, ready.start, ready.seed)
+        visit = solve(solver, state, problem, ready)
     except torch.linalg.LinAlgError as error:
         rejected = f"the local solve broke down ({error}); the factor stays"
         seconds = time.perf_counter() - began
@@ -106,23 +108,30 @@ def step(
     except Exception as error:
         error.add_note(f"raised in the local solve of client {problem.client!r}, visit {state.visits + 1}")
         raise
-    return conclude(state, problem, ready, natural, solved, damping, time.perf_counter() - began)
+    return conclude(state, problem, ready, visit, damping, time.perf_counter() - began)
+
+
+def solve(solver: LocalSolver, state: ClientState, problem: LocalProblem, ready: Prepared) -> Visit:
+    """The local solve, by a solver that keeps something of the client's from visit to visit or by one that does not."""
+    if isinstance(solver, PersonalSolver):
+        return solver.visit(problem, ready.cavity.natural, state.personal, ready.seed)
+    natural, info = solver.solve(problem, ready.target, ready.start, ready.seed)
+    return Visit(natural, None, info)
 
 
 def conclude(
-    state: ClientState,
-    problem: LocalProblem,
-    ready: Prepared,
-    natural: Tensor,
-    solved: SolverInfo,
-    damping: float,
-    seconds: float,
+    state: ClientState, problem: LocalProblem, ready: Prepared, visit: Visit, damping: float, seconds: float
 ) -> tuple[ClientState, Update | None, ClientInfo]:
     """The damped change of the factor that a solve's η of q_m ``[num_natural]`` gives, if it is one."""
+    natural, solved = visit.natural, visit.info
     new, rejected = _new_factor(problem, ready.cavity, natural)
     visited = _visited(state)
+    if visit.personal is not None and not bool(problem.family.is_proper(visit.personal.natural)):
+        new, rejected = None, "the local solve ended in an improper personal posterior; it stays"
     if new is None:
         return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, seconds, solved)
+    if visit.personal is not None:
+        visited = visited._replace(personal=visit.personal)
     damped = damp(ready.replaced, new, damping)
     update = Update(problem.client, divide(damped, ready.replaced))
     if state.conditional is not None:

@@ -32,6 +32,8 @@ def warn_at_the_end(state: RunState) -> None:
 
 def warn_of_divergence(plan: Plan, state: RunState) -> None:
     """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
+    if not plan.algorithm.factors:
+        return  # its free energy is not what its rounds raise
     said = falling(state.history)
     if said and not falling(state.history[:-1]):
         over = plan.algorithm.cavity is no_deletion
@@ -65,6 +67,7 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         hyperparameters=problem.values,
         correction=None if problem.prior_problem is None else state.server.correction,
         local=local_posteriors(state),
+        personal=personal_posteriors(state),
         by_row=problem.by_row,
     )
 
@@ -83,3 +86,13 @@ def local_posteriors(state: RunState) -> dict[str, Posterior]:
             natural = problem.local(state.server.posterior.natural, client.conditional)
             found[name] = Posterior(problem.extension.local, natural, problem.approximation.coordinates)
     return found
+
+
+def personal_posteriors(state: RunState) -> dict[str, Posterior]:
+    """Each client's posterior of its own, for algorithms that have one; only here because one process played all."""
+    shared = state.server.posterior
+    return {
+        name: Posterior(shared.family, client.personal.natural, shared.coordinates)
+        for name, client in state.clients.items()
+        if client.personal is not None
+    }

@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ class Result:
     ``local`` q(θ, z_m) of each client that has latents z_m of its own, jointly with the shared ones; ``by_row`` names
     those with one value a row. Where the model's prior lies outside the family, ``prior`` is the member closest to it
     and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
+
+    ``personal`` has every client's own posterior where the algorithm is one that makes them (:func:`pvi.PFedBayes`);
+    ``posterior`` then is the global one, and factors are 1.
     """
 
     posterior: Posterior
@@ -44,6 +47,7 @@ class Result:
     correction: Factor | None = None
     local: Mapping[str, Posterior] = field(default_factory=dict)
     by_row: tuple[str, ...] = ()
+    personal: Mapping[str, Posterior] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{key}={value}" for key, value in self.settings.items() if key != "seed")
@@ -64,6 +68,18 @@ class Result:
             for name, local in self.local.items()
         }
 
+    def of_client(self, client: str) -> "Result":
+        """The same with a client's personal posterior in the place of the global one, for exports and plots.
+
+        Raises ``ValueError`` for a client that has none.
+        """
+        if client not in self.personal:
+            raise ValueError(
+                f"client {client!r} has no personal posterior; "
+                + (f"there are {list(self.personal)}" if self.personal else "algorithm='pfedbayes' makes them")
+            )
+        return replace(self, posterior=self.personal[client], personal={})
+
     def predict(
         self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
@@ -71,7 +87,7 @@ class Result:
 
         The arguments are the model's; those left out (the observations) are ``None``. Latents that belong to one
         client come from their prior, as for a client never seen; ``client`` names one whose own are used (those with
-        one value a client: new rows have new values).
+        one value a client: new rows have new values), or whose personal posterior is.
         """
         model, batch = self._model(), self._batch(args, kwargs)
         return predicted_values(model, self.observed, self._draws(num_samples, seed, client), batch, seed)
@@ -160,12 +176,11 @@ class Result:
         """q over the shared latents, with the client's own where one is named."""
         if client is None:
             return self.posterior
-        if client not in self.local:
-            known = (
-                f"there are {list(self.local)}" if self.local else "the model has no private latents; leave client out"
-            )
+        own = self.personal or self.local
+        if client not in own:
+            known = f"there are {list(own)}" if own else "the model has no private latents; leave client out"
             raise ValueError(f"client {client!r} has no latents of its own here; {known}")
-        return self.local[client]
+        return own[client]
 
     def _model(self) -> Callable[..., Any]:
         if self.model is None:

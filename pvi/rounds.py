@@ -22,7 +22,7 @@ from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
 from pvi.schedules import Collect, Dispatch, Schedule
 from pvi.server import ServerState
-from pvi.solvers import Solver
+from pvi.solvers import LocalSolver, Solver
 from pvi.tally import Tally, count, record
 
 logger = logging.getLogger("pvi")
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
     algorithm: Algorithm
     schedule: Schedule
-    solver: Solver
+    solver: LocalSolver
     prior_solver: Solver
     executor: Executor
     damping: Damping
@@ -80,8 +80,10 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
         match event:
             case Dispatch(dispatched):
                 sent |= dispatch(state._replace(server=server), dispatched)
-            case Collect(collected):
+            case Collect(collected, asked=asked):
                 answers = answer(plan, state._replace(server=server, clients=clients, sent=sent), collected)
+                if asked is not None:
+                    answers |= {name: answers[name]._replace(update=None) for name in collected if name not in asked}
                 updates = [one.update for one in answers.values() if one.update is not None]
                 version, visits = server.version, list[tuple[ClientInfo, Update | None]]()
                 server, info = server_module.step(server, updates, plan.algorithm.aggregate)
@@ -89,16 +91,18 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                     clients[name] = one.state
                     told = one.info._replace(staleness=version - sent.pop(name).version)
                     if one.update is not None:
-                        moved = clients_module.accept(one.state, one.update, info.step_fraction)
-                        clients[name] = stored(plan.store, moved)
+                        if plan.algorithm.factors:
+                            moved = clients_module.accept(one.state, one.update, info.step_fraction)
+                            clients[name] = stored(plan.store, moved)
                         told = told._replace(step_fraction=info.step_fraction)
                     visits.append((told, one.update))
-                tally = count(tally, visits, server)._replace(
+                silent = 0 if asked is None else len(collected) - len(asked)
+                tally = count(tally, visits, server, silent)._replace(
                     fraction=min(tally.fraction, info.step_fraction), moved=max(tally.moved, info.max_delta)
                 )
     after = learn(state._replace(server=server, clients=clients, sent=sent))
-    energy = free_energy(after.problem, after.server, after.clients, plan.executor.terms)
-    return after._replace(history=(*state.history, tell(state, after, tally, energy)))
+    energy = free_energy(after.problem, after.server, after.clients, plan.executor.terms, plan.algorithm.energy)
+    return after._replace(history=(*state.history, tell(state, after, tally, energy, plan.algorithm.factors)))
 
 
 def stored(store: Store, state: ClientState) -> ClientState:
@@ -189,9 +193,9 @@ def energy_of(state: RunState) -> FreeEnergy:
     return FreeEnergy(last.expected_log_likelihood, last.kl, last.elbo_standard_error)
 
 
-def tell(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy) -> Round:
-    """The record of the round between two states."""
+def tell(before: RunState, after: RunState, tally: Tally, energy: FreeEnergy, factors: bool = True) -> Round:
+    """The record of the round between two states; without ``factors`` there is nothing that q could drift from."""
     values = after.problem.values
     learned = {name: values[name].tolist() for name in after.problem.setup.hyperparameters.names}
-    factors = [client.factor for client in after.clients.values()]
-    return record(len(before.history) + 1, before.server, after.server, factors, learned, tally, energy)
+    drift = server_module.drift(after.server, [client.factor for client in after.clients.values()]) if factors else 0.0
+    return record(len(before.history) + 1, before.server, after.server, drift, learned, tally, energy)

@@ -18,7 +18,7 @@ from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
 from pvi.schedules import Schedule, is_synchronous, resolve_schedule, rounds_limit
-from pvi.solvers import Solver, default_solver, prior_solver, resolve_solver
+from pvi.solvers import LocalSolver, PersonalSolver, Solver, default_solver, prior_solver, resolve_solver
 
 
 def start(
@@ -51,7 +51,14 @@ def start(
     order, rule = resolve_parts(chosen, schedule, damping, rounds)
     faster = resolve_acceleration(acceleration)
     runner = resolve_executor(executor)
-    local = None if solver is None else resolve_solver(solver)
+    local: LocalSolver | None = None if solver is None else resolve_solver(solver)
+    if chosen.solver is not None:
+        if local is not None:
+            raise ValueError(
+                f"algorithm {chosen.name!r} is defined by its local solver ({chosen.solver.name}), got {solver!r}; "
+                "leave solver out: its settings are options of the algorithm"
+            )
+        local = chosen.solver
     problem = build_problem(
         model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled,
         elbo_samples=elbo_samples,
@@ -63,6 +70,8 @@ def start(
             f"algorithm {chosen.name!r} makes one round, but hyperparameters are learned over many: learn them with "
             "algorithm='pvi', then keep them with learn=[]"
         )
+    if chosen.solver is not None:
+        check_own_solver(chosen, chosen.solver, problem)
     if local is None:
         local = default_solver(list(problem.clients.values()))
     like = problem.prior.natural
@@ -73,9 +82,10 @@ def start(
         for index, (name, part) in enumerate(problem.clients.items())
     }
     own = None
-    if problem.prior_problem is not None:
+    if problem.prior_problem is not None and chosen.factors:
         own = clients_module.init(problem.prior_problem, like, _stream(seed, len(states)))
     server = server_module.init(problem.prior, problem.hyperparameters)
+    server = server._replace(posterior=chosen.start(problem.prior, _guide(problem)))
     return plan, RunState(server, states, (), {}, problem, rule.at(0), own)
 
 
@@ -107,8 +117,30 @@ def _fixed(algorithm: Algorithm, label: str, own: object, given: object) -> str:
     )
 
 
+def check_own_solver(algorithm: Algorithm, solver: PersonalSolver, problem: Problem) -> None:
+    """Raises ``ValueError`` where the algorithm's own solver has no meaning for the problem."""
+    if problem.setup.hyperparameters.names:
+        raise ValueError(
+            f"algorithm {algorithm.name!r} learns no hyperparameters, but the model has "
+            f"{list(problem.setup.hyperparameters.names)}: learn them with algorithm='pvi', then keep them with "
+            "learn=[]"
+        )
+    for part in problem.clients.values():
+        solver.check(part)
+
+
+def _guide(problem: Problem) -> Posterior | None:
+    """The q that the guide starts at, ``None`` where it says nothing."""
+    initial = next(iter(problem.clients.values())).approximation.initial
+    return None if initial is None else Posterior(problem.prior.family, initial, problem.prior.coordinates)
+
+
 def check_acceleration(algorithm: Algorithm, schedule: Schedule, clients: tuple[str, ...], problem: Problem) -> None:
     """Raises ``ValueError`` where rounds are not synchronous or their map moves from round to round."""
+    if not algorithm.factors:
+        raise ValueError(
+            f"acceleration mixes clients' factors, which algorithm {algorithm.name!r} does not have; leave it out"
+        )
     if algorithm.max_rounds == 1:
         raise ValueError(f"acceleration mixes rounds, but algorithm {algorithm.name!r} makes one; leave it out")
     if not is_synchronous(schedule, clients, 0):

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pvi import server as server_module
 from pvi.client import ClientInfo, Update
-from pvi.factors import Factor
 from pvi.free_energy import FreeEnergy
 from pvi.history import Round
 from pvi.posterior import Posterior
@@ -29,15 +27,17 @@ class Tally(NamedTuple):
     time: float = 0.0
 
 
-def count(tally: Tally, told: Sequence[tuple[ClientInfo, Update | None]], server: ServerState) -> Tally:
-    """Visits more, of one client each."""
+def count(
+    tally: Tally, told: Sequence[tuple[ClientInfo, Update | None]], server: ServerState, silent: int = 0
+) -> Tally:
+    """Visits more, of one client each; ``silent`` of them were not asked for their updates."""
     infos = {info.client: info for info, _ in told}
     before = [tally.infos[name] for name in infos if name in tally.infos]
     size = sum(_bytes(update, server) for _, update in told)
     return tally._replace(
         infos=tally.infos | infos,
         earlier=(*tally.earlier, *before),
-        messages=tally.messages + 2 * len(told),
+        messages=tally.messages + 2 * len(told) - silent,
         size=tally.size + size,
     )
 
@@ -46,7 +46,7 @@ def record(
     number: int,
     before: ServerState,
     after: ServerState,
-    factors: Sequence[Factor],
+    drift: float,
     learned: dict[str, Any],
     tally: Tally,
     energy: FreeEnergy,
@@ -63,7 +63,7 @@ def record(
         seconds=time.perf_counter() - tally.began,
         max_delta=tally.moved,
         step_fraction=tally.fraction,
-        drift=server_module.drift(after, factors),
+        drift=drift,
         clients=tally.infos,
         earlier=tally.earlier,
         max_shift=_shift(before.posterior, after.posterior),

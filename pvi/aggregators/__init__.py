@@ -1,5 +1,6 @@
 """How the server combines what clients send."""
 
+from pvi.aggregators.average import MomentAverage, ParameterAverage
 from pvi.aggregators.product import Aggregator, product
 
-__all__ = ["Aggregator", "product"]
+__all__ = ["Aggregator", "MomentAverage", "ParameterAverage", "product"]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pvi.algorithms.bcm import BCMSame, BCMSplit
 from pvi.algorithms.global_vi import GlobalVI
+from pvi.algorithms.pfedbayes import PFedBayes
 from pvi.algorithms.power_ep import PowerEP, StochasticEP
 from pvi.algorithms.protocol import Algorithm
 from pvi.algorithms.pvi import PVI
@@ -19,6 +20,7 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "bcm-split": BCMSplit,
     "vcl": VCL,
     "streaming-vb": StreamingVB,
+    "pfedbayes": PFedBayes,
 }
 
 
@@ -47,6 +49,7 @@ __all__ = [
     "BCMSame",
     "BCMSplit",
     "GlobalVI",
+    "PFedBayes",
     "PowerEP",
     "StochasticEP",
     "StreamingVB",

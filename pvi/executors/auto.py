@@ -11,7 +11,7 @@ from pvi.executors.vectorised import Vectorised
 from pvi.memory import Store
 from pvi.objectives import Estimate, LocalProblem
 from pvi.programs.linear_predictor import LinearPredictor
-from pvi.solvers import ManySolver, Solver
+from pvi.solvers import LocalSolver, ManySolver, PersonalSolver
 
 MANY = 20
 """Clients whose draws' free energies are computed together: fewer take less time than to capture one of all."""
@@ -32,10 +32,12 @@ class Auto:
         return "auto"
 
     def run(
-        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: LocalSolver, damping: float, store: Store = RESIDENT
     ) -> list[Answer]:
         """See :class:`~pvi.executors.loop.Executor`."""
-        together = isinstance(solver, ManySolver) and solver.pays_together([task.problem for task in tasks])
+        together = isinstance(solver, ManySolver | PersonalSolver) and solver.pays_together(
+            [task.problem for task in tasks]
+        )
         return (self.vectorised if together else Loop()).run(tasks, algorithm, solver, damping, store)
 
     def terms(

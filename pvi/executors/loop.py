@@ -12,7 +12,7 @@ from pvi.client import ClientInfo, ClientState, Update, step
 from pvi.memory import Resident, Store
 from pvi.objectives import Estimate, LocalProblem
 from pvi.posterior import Posterior
-from pvi.solvers import Solver
+from pvi.solvers import LocalSolver, Personal
 from pvi.terms import terms
 
 
@@ -42,6 +42,9 @@ def kept(store: Store, answer: Answer) -> Answer:
     if update is not None:
         update = update._replace(delta=replace(update.delta, natural=store.keep(update.delta.natural)))
     state = answer.state if own is None else answer.state._replace(conditional=store.keep(own))
+    if state.personal is not None and update is not None:
+        memory = tuple(store.keep(value) for value in state.personal.memory)
+        state = state._replace(personal=Personal(store.keep(state.personal.natural), memory))
     return answer._replace(state=state, update=update)
 
 
@@ -54,7 +57,7 @@ class Executor(Protocol):
         """For histories and logs."""
 
     def run(
-        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: LocalSolver, damping: float, store: Store = RESIDENT
     ) -> list[Answer]:
         """The answers in the order of the tasks; what is large in them lies where ``store`` keeps it."""
 
@@ -70,7 +73,7 @@ class Loop(NamedTuple):
     name: str = "loop"
 
     def run(
-        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: LocalSolver, damping: float, store: Store = RESIDENT
     ) -> list[Answer]:
         """See :class:`Executor`."""
         found: list[Answer] = []

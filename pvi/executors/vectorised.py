@@ -15,8 +15,7 @@ from pvi.engine import Engine
 from pvi.executors.loop import RESIDENT, Answer, Loop, Task, kept
 from pvi.memory import Store, batch_bytes
 from pvi.objectives import Estimate, LocalProblem
-from pvi.solvers import ManySolver, Solver
-from pvi.solvers.protocol import Solved
+from pvi.solvers import LocalSolver, ManySolver, PersonalSolver, Visit
 from pvi.stack import NotVectorisable, first_line, kind
 from pvi.terms import many_terms, terms
 
@@ -53,10 +52,10 @@ class Vectorised:
         return "vectorised"
 
     def run(
-        self, tasks: Sequence[Task], algorithm: Algorithm, solver: Solver, damping: float, store: Store = RESIDENT
+        self, tasks: Sequence[Task], algorithm: Algorithm, solver: LocalSolver, damping: float, store: Store = RESIDENT
     ) -> list[Answer]:
         """See :class:`~pvi.executors.loop.Executor`."""
-        if not isinstance(solver, ManySolver):
+        if not isinstance(solver, ManySolver | PersonalSolver):
             self._say(f"the local solver {solver.name} works on one client at a time")
             return Loop().run(tasks, algorithm, solver, damping, store)
         groups: dict[object, list[int]] = {}
@@ -82,7 +81,12 @@ class Vectorised:
             return terms(problems, natural, conditionals)
 
     def _answer(
-        self, tasks: Sequence[Task], algorithm: Algorithm, solver: ManySolver, damping: float, store: Store
+        self,
+        tasks: Sequence[Task],
+        algorithm: Algorithm,
+        solver: ManySolver | PersonalSolver,
+        damping: float,
+        store: Store,
     ) -> list[Answer]:
         began = time.perf_counter()
         ready = [prepare(task.state, task.problem, task.posterior, task.setting, algorithm.cavity) for task in tasks]
@@ -100,19 +104,21 @@ class Vectorised:
             return Loop().run(tasks, algorithm, solver, damping, store)
         seconds = (time.perf_counter() - began) / len(tasks)
         found = [
-            Answer(*conclude(task.state, task.problem, one, natural, info, damping, seconds))
-            for task, one, (natural, info) in zip(tasks, ready, solved, strict=True)
+            Answer(*conclude(task.state, task.problem, one, visit, damping, seconds))
+            for task, one, visit in zip(tasks, ready, solved, strict=True)
         ]
         return [kept(store, answer._replace(info=answer.info._replace(executor=self.name))) for answer in found]
 
-    def _solve(self, tasks: Sequence[Task], ready: Sequence[Prepared], solver: ManySolver) -> list[Solved]:
-        return solver.solve_many(
-            [task.problem for task in tasks],
-            [one.target for one in ready],
-            [one.start for one in ready],
-            [one.seed for one in ready],
-            self.engine,
-        )
+    def _solve(
+        self, tasks: Sequence[Task], ready: Sequence[Prepared], solver: ManySolver | PersonalSolver
+    ) -> list[Visit]:
+        problems, seeds = [task.problem for task in tasks], [one.seed for one in ready]
+        if isinstance(solver, PersonalSolver):
+            sent, own = [one.cavity.natural for one in ready], [task.state.personal for task in tasks]
+            return solver.visit_many(problems, sent, own, seeds, self.engine)
+        targets, starts = [one.target for one in ready], [one.start for one in ready]
+        solved = solver.solve_many(problems, targets, starts, seeds, self.engine)
+        return [Visit(natural, None, info) for natural, info in solved]
 
     def _say(self, reason: str) -> None:
         if reason not in self.said:

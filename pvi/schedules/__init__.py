@@ -11,6 +11,7 @@ from pvi.schedules.protocol import Collect, Dispatch, Event, Limited, Schedule, 
 from pvi.schedules.random_subset import RandomSubset
 from pvi.schedules.sequential import Sequential
 from pvi.schedules.single_pass import SinglePass
+from pvi.schedules.subset_after_training import SubsetAfterTraining
 from pvi.schedules.synchronous import Synchronous
 
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
@@ -48,6 +49,7 @@ __all__ = [
     "Schedule",
     "Sequential",
     "SinglePass",
+    "SubsetAfterTraining",
     "Synchronous",
     "is_synchronous",
     "resolve_schedule",

@@ -19,10 +19,14 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Collect:
-    """These clients' updates arrive and are applied together; ``time`` as in :class:`Dispatch`."""
+    """These clients' updates arrive and are applied together; ``time`` as in :class:`Dispatch`.
+
+    Where ``asked`` is given the clients all work, and keep what they keep, but only those asked send their updates.
+    """
 
     clients: tuple[str, ...]
     time: float = 0.0
+    asked: tuple[str, ...] | None = None
 
 
 Event = Dispatch | Collect
@@ -59,5 +63,7 @@ def rounds_limit(schedule: Schedule) -> int | None:
 
 def is_synchronous(schedule: Schedule, clients: Sequence[str], round_index: int) -> bool:
     """Whether a round sends one q to all clients and applies all their updates together."""
-    kinds = [(type(event), sorted(event.clients)) for event in schedule.events(clients, round_index)]
-    return kinds == [(Dispatch, sorted(clients)), (Collect, sorted(clients))]
+    events = list(schedule.events(clients, round_index))
+    kinds = [(type(event), sorted(event.clients)) for event in events]
+    everyone = all(isinstance(event, Dispatch) or event.asked is None for event in events)
+    return everyone and kinds == [(Dispatch, sorted(clients)), (Collect, sorted(clients))]

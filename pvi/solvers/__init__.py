@@ -11,11 +11,13 @@ from pvi.solvers.gradient_ascent import GradientAscent
 from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
+from pvi.solvers.personal import LocalSolver, Personal, PersonalSolver, Visit
 from pvi.solvers.protocol import ManySolver, Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
 from pvi.solvers.row_ep import RowEP
 from pvi.solvers.sub_partitions import SubPartitions
 from pvi.solvers.svi import SVI
+from pvi.solvers.two_level import TwoLevel
 
 
 def default_solver(problems: Sequence[LocalProblem]) -> Solver:
@@ -69,17 +71,22 @@ __all__ = [
     "ByFamily",
     "Conjugate",
     "GradientAscent",
+    "LocalSolver",
     "ManySolver",
     "NaturalGradient",
     "Newton",
     "NotConjugateError",
     "NotExactError",
     "NotGaussianError",
+    "Personal",
+    "PersonalSolver",
     "PyroSVI",
     "RowEP",
     "Solver",
     "SolverInfo",
     "SubPartitions",
+    "TwoLevel",
+    "Visit",
     "alpha_solver",
     "default_solver",
     "prior_solver",

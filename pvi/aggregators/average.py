@@ -1,0 +1,79 @@
+"""Averages of the clients' answers, for methods whose q is no product of factors.
+
+Every client's answer is q_m = q Δ_m: its change times the q that the server holds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from pvi.factors import Factor
+from pvi.families.mean_field import inverse_softplus, natural_from_moments
+from pvi.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class ParameterAverage:
+    """v ← (1 - β) v + β mean_i v_i with v = (μ, ρ), σ = log(1 + exp ρ) (Zhang et al. 2022, algorithm 1, server).
+
+    β is ``smoothing``, in (0, 1]. Always proper: the fraction is 1.
+    """
+
+    smoothing: float = 1.0
+
+    def __call__(self, posterior: Posterior, deltas: Sequence[Factor]) -> tuple[Posterior, float]:
+        """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
+        return _smoothed(posterior, deltas, self.smoothing, lambda loc, scale: (loc.mean(0), _mean_rho(scale)))
+
+
+@dataclass(frozen=True)
+class MomentAverage:
+    """μ_w = mean_i μ_i, σ²_w = mean_i (σ²_i + μ²_i) - μ²_w: the w with the smallest mean_i KL(q_i, w).
+
+    In the text the closed-form optimum of the server's problem (Zhang et al. 2022, section 2). Smoothed in v as
+    :class:`ParameterAverage` is.
+    """
+
+    smoothing: float = 1.0
+
+    def __call__(self, posterior: Posterior, deltas: Sequence[Factor]) -> tuple[Posterior, float]:
+        """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
+        return _smoothed(posterior, deltas, self.smoothing, matched)
+
+
+def matched(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the mixture of Gaussians ``loc [S, size]``, ``scale [S, size]``."""
+    mean = loc.mean(0)
+    # The same as mean(σ² + μ²) - μ_w², without the difference of large numbers.
+    return mean, (scale.square() + (loc - mean).square()).mean(0).sqrt()
+
+
+def check_smoothing(smoothing: float) -> float:
+    """β; raises ``ValueError`` outside (0, 1]."""
+    if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 < smoothing <= 1:
+        raise ValueError(f"smoothing must lie in (0, 1], 1 for none, got {smoothing!r}")
+    return float(smoothing)
+
+
+Moments = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _smoothed(posterior: Posterior, deltas: Sequence[Factor], beta: float, average: Moments) -> tuple[Posterior, float]:
+    if not deltas:
+        return posterior, 1.0
+    family = posterior.family
+    answers = posterior.natural + torch.stack([delta.natural for delta in deltas])
+    loc, variance = family.moments(answers)
+    mean, sd = average(loc, variance.sqrt())
+    if beta < 1:
+        before, spread = family.moments(posterior.natural)
+        mean = (1 - beta) * before + beta * mean
+        sd = softplus((1 - beta) * inverse_softplus(spread.sqrt()) + beta * inverse_softplus(sd))
+    return Posterior(family, natural_from_moments(family, mean, sd), posterior.coordinates), 1.0
+
+
+def _mean_rho(scale: Tensor) -> Tensor:
+    return softplus(inverse_softplus(scale).mean(0))

@@ -1,0 +1,68 @@
+"""First-order optimisers as pure functions of tensors: what they remember is part of a state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class Optimiser(Protocol):
+    """From a gradient and what it remembers to a step, safe under ``torch.func.vmap``."""
+
+    def init(self, like: Tensor) -> tuple[Tensor, ...]:
+        """What is remembered before the first step, for parameters like these."""
+
+    def step(self, memory: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What is added to the parameters to go down, and what is remembered."""
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Kingma and Ba (2015): remembers the gradient's first two moments and the number of steps."""
+
+    learning_rate: float
+
+    def init(self, like: Tensor) -> tuple[Tensor, ...]:
+        """See :class:`Optimiser`."""
+        return torch.zeros_like(like), torch.zeros_like(like), like.new_zeros(())
+
+    def step(self, memory: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """See :class:`Optimiser`."""
+        first, second, before = memory
+        steps = before + 1
+        first = BETA_1 * first + (1 - BETA_1) * gradient
+        second = BETA_2 * second + (1 - BETA_2) * gradient * gradient
+        direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
+        return -self.learning_rate * direction, (first, second, steps)
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Plain gradient steps: remembers nothing."""
+
+    learning_rate: float
+
+    def init(self, like: Tensor) -> tuple[Tensor, ...]:
+        """See :class:`Optimiser`."""
+        return ()
+
+    def step(self, memory: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """See :class:`Optimiser`."""
+        return -self.learning_rate * gradient, memory
+
+
+OPTIMISERS: dict[str, Callable[[float], Optimiser]] = {"adam": Adam, "sgd": SGD}
+"""What an optimiser can be called by; each takes its learning rate."""
+
+
+def resolve_optimiser(name: str, learning_rate: float) -> Optimiser:
+    """An optimiser by name; raises ``ValueError`` for an unknown one and for a learning rate that is negative."""
+    if name not in OPTIMISERS:
+        raise ValueError(f"unknown optimiser {name!r}; there are {', '.join(OPTIMISERS)}")
+    if not 0 <= learning_rate < float("inf"):
+        raise ValueError(f"a learning rate is a number from 0, got {learning_rate!r}")
+    return OPTIMISERS[name](learning_rate)

@@ -1,0 +1,214 @@
+"""pFedBayes' local solver (Zhang et al. 2022, algorithm 1): a personal posterior, and a localised copy of the server's.
+
+With v = (μ, ρ), σ = log(1 + exp ρ), R times in turn
+
+    q_i: a step down on  -(n/b) (1/K) Σ_j Σ_k log p(y_j | θ_k) + ζ KL(q_i, w_i),   θ_k = μ + σ g_k,  g_k ~ N(0, I)
+    w_i: a step down on  KL(q_i, w_i)
+
+where q_i goes on from the client's last visit and w_i starts at the w that the server sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from pvi.engine import Engine
+from pvi.families.mean_field import inverse_softplus, is_mean_field, natural_from_moments
+from pvi.objectives import LocalProblem, each
+from pvi.programs.program import num_rows
+from pvi.programs.weighted import tensors_of
+from pvi.solvers.draws import noise_generator
+from pvi.solvers.local_steps import WORTH, Begun, Likelihood, rows_a_step, visit, visit_many
+from pvi.solvers.optimisers import Optimiser, resolve_optimiser
+from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.protocol import check_variational
+
+KLScale = float | Literal["paper", "iterations", "batch"]
+FIRST = 0x5DEECE66D
+"""Keeps the draws of first values apart from those of the steps."""
+TEMPORARIES = 40
+"""Tensors of q's size that a step holds at once."""
+
+
+@dataclass(frozen=True)
+class TwoLevel:
+    """The options of :func:`pvi.PFedBayes` that concern a client. Raises ``ValueError`` for values out of range.
+
+    ``exact`` solves the localised problem min KL(q_i, w_i) as it is solved best, w_i = q_i: the prior of the R steps
+    then is the server's w, and the answer q_i.
+    """
+
+    zeta: float = 10.0
+    local_iterations: int = 20
+    num_particles: int = 5
+    batch_size: int | None = 100
+    learning_rate: float = 0.001
+    global_learning_rate: float = 0.001
+    optimiser: str = "adam"
+    keep_optimisers: bool = True
+    kl_scale: KLScale = "paper"
+    personal_init: Literal["global", "draw"] = "global"
+    exact: bool = False
+    local_reparameterisation: bool = False
+
+    def __post_init__(self) -> None:
+        for label in ("local_iterations", "num_particles"):
+            if getattr(self, label) < 1:
+                raise ValueError(f"pFedBayes: {label} must be at least 1, got {getattr(self, label)}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"pFedBayes: batch_size must be at least 1, got {self.batch_size}")
+        if not 0 <= self.zeta < float("inf"):
+            raise ValueError(f"pFedBayes: zeta is a finite number from 0, got {self.zeta}")
+        if self.personal_init not in ("global", "draw"):
+            raise ValueError(f"pFedBayes: personal_init is 'global' or 'draw', got {self.personal_init!r}")
+        if isinstance(self.kl_scale, str):
+            if self.kl_scale not in ("paper", "iterations", "batch"):
+                raise ValueError(
+                    f"pFedBayes: kl_scale is 'paper', 'iterations', 'batch' or a number, got {self.kl_scale!r}"
+                )
+        elif not 0 <= self.kl_scale < float("inf"):
+            raise ValueError(f"pFedBayes: kl_scale is a finite number from 0, got {self.kl_scale}")
+        _ = self.personal_optimiser, self.global_optimiser
+
+    @property
+    def name(self) -> str:
+        """``two-level``."""
+        return "two-level"
+
+    @property
+    def personal_optimiser(self) -> Optimiser:
+        """That of q_i."""
+        return resolve_optimiser(self.optimiser, self.learning_rate)
+
+    @property
+    def global_optimiser(self) -> Optimiser:
+        """That of w_i."""
+        return resolve_optimiser(self.optimiser, self.global_learning_rate)
+
+    def kl_weight(self, rows: int, rows_a_step: int) -> float:
+        """What KL(q_i, w_i) is multiplied by, the likelihood being that of all n rows."""
+        if isinstance(self.kl_scale, str):
+            scale = rows / rows_a_step  # the batch's sum of log likelihoods, as it is, against ...
+            scales = {"paper": 1.0, "batch": scale, "iterations": scale / self.local_iterations}
+            return self.zeta * scales[self.kl_scale]
+        return self.zeta * self.kl_scale
+
+    def steps(self, rows: int) -> int:
+        """R."""
+        return self.local_iterations
+
+    def check(self, problem: LocalProblem) -> None:
+        """See :class:`~pvi.solvers.personal.PersonalSolver`: the latents are shared, and q is mean field."""
+        check_variational(problem, "pFedBayes")
+        own = [site.name for site in (*problem.program.sites.private, *problem.program.sites.enumerated)]
+        if own:
+            raise ValueError(
+                f"client {problem.client!r}: pFedBayes makes every latent personal already, but the model has private "
+                f"ones, {own}; leave out infer={{'pvi': 'private'}}, or use algorithm='pvi'"
+            )
+        if not is_mean_field(problem.family):
+            raise ValueError(
+                f"client {problem.client!r}: pFedBayes is defined for a mean-field Gaussian, got "
+                f"{', '.join(problem.family.names)} in {problem.family.members}; leave the guide out"
+            )
+
+    def begin(
+        self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int
+    ) -> Begun:
+        """The state (v, v_w, the optimisers' memories), and ζ's weight."""
+        w = parameters(problem, sent)
+        v = _first(w, self.personal_init, seed) if personal is None else parameters(problem, personal.natural)
+        memory = () if personal is None or not self.keep_optimisers else personal.memory
+        if not memory:
+            memory = (*self.personal_optimiser.init(v), *self.global_optimiser.init(w))
+        weight = self.kl_weight(num_rows(problem.program, problem.batch), rows_a_step)
+        return Begun((v, w, *memory), (sent.new_tensor(weight),))
+
+    def step(
+        self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """One step of q_i, and one of w_i towards it; the value is -Ω in nats."""
+        v, w, *memory = begun.state
+        (weight,), size = begun.fixed, problem.family.size
+        half = len(memory) // 2
+
+        def omega(loc: Tensor, rho: Tensor) -> Tensor:
+            sd = softplus(rho)
+            x = loc + sd * numbers[..., :size]
+            x = x if numbers.shape[-1] == size else torch.cat([x, numbers[..., size:]], -1)
+            expected = each(at(loc, sd), x, problem.batch.num_rows).mean()
+            return weight * divergence(loc, sd, w[0], softplus(w[1])) - expected
+
+        gradient, value = torch.func.grad_and_value(omega, argnums=(0, 1))(v[0], v[1])
+        move, own = self.personal_optimiser.step(tuple(memory[:half]), torch.stack(gradient))
+        v = v + move
+        if self.exact:
+            return (v, w, *own, *memory[half:]), -value
+
+        def omega_w(loc: Tensor, rho: Tensor) -> Tensor:
+            return divergence(v[0], softplus(v[1]), loc, softplus(rho))
+
+        slope = torch.func.grad(omega_w, argnums=(0, 1))(w[0], w[1])
+        move, kept = self.global_optimiser.step(tuple(memory[half:]), torch.stack(slope))
+        return (v, w + move, *own, *kept), -value
+
+    def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, Personal]:
+        """w_i, and q_i for the client to keep."""
+        v, w, *memory = begun.state
+        personal = natural_from_moments(problem.family, v[0], softplus(v[1]))
+        answer = personal if self.exact else natural_from_moments(problem.family, w[0], softplus(w[1]))
+        if not self.exact and self.global_learning_rate == 0:
+            answer = sent  # as it came, without rounding
+        return answer, Personal(personal, tuple(memory))
+
+    def visit(self, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
+        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
+        return visit(self, problem, sent, personal, seed)
+
+    def visit_many(
+        self,
+        problems: Sequence[LocalProblem],
+        sent: Sequence[Tensor],
+        personal: Sequence[Personal | None],
+        seeds: Sequence[int],
+        engine: Engine,
+    ) -> list[Visit]:
+        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
+        return visit_many(self, problems, sent, personal, seeds, engine)
+
+    def bytes_a_client(self, problem: LocalProblem) -> int:
+        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
+        data = sum(value.numel() for value in tensors_of(problem.batch))
+        size = rows_a_step(self, problem)
+        seen = data if size is None else data * size // problem.batch.num_rows
+        numbers = TEMPORARIES * problem.family.size + self.num_particles * (4 * problem.family.size + 4 * seen)
+        return (numbers + data) * problem.batch.dtype.itemsize
+
+    def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
+        """See :class:`~pvi.solvers.personal.PersonalSolver`: graphs serve all rounds."""
+        return self.local_iterations * len(problems) > WORTH
+
+
+def parameters(problem: LocalProblem, natural: Tensor) -> Tensor:
+    """v = (μ, ρ) ``[2, size]`` of η, σ = log(1 + exp ρ)."""
+    loc, variance = problem.family.moments(natural)
+    return torch.stack([loc, inverse_softplus(variance.sqrt())])
+
+
+def divergence(loc: Tensor, sd: Tensor, other_loc: Tensor, other_sd: Tensor) -> Tensor:
+    """KL(q, w) of independent Gaussians in nats, ``[size] -> []``."""
+    ratio, shift = sd / other_sd, (loc - other_loc) / other_sd
+    return (0.5 * (ratio * ratio + shift * shift - 1) - ratio.log()).sum(-1)
+
+
+def _first(w: Tensor, start: Literal["global", "draw"], seed: int) -> Tensor:
+    """v at a client's first visit."""
+    if start == "global":
+        return w
+    generator = noise_generator(seed ^ FIRST, w.device)
+    drawn = torch.randn(w[0].shape, generator=generator, dtype=w.dtype, device=w.device)
+    return torch.stack([w[0] + softplus(w[1]) * drawn, w[1]])
