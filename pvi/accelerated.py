@@ -13,6 +13,7 @@ from torch import Tensor
 from pvi import client as clients_module
 from pvi import server as server_module
 from pvi.acceleration import Anderson, Memory, Visit, coefficients, inner_products, mixed, mixed_conditional
+from pvi.assembly import PRIOR
 from pvi.client import ClientState
 from pvi.executors import Answer
 from pvi.factors import as_factor, multiply, unit
@@ -81,7 +82,9 @@ def _remember(state: RunState, answers: Mapping[str, Answer], own: Answer | None
 def _damped(plan: Plan, state: RunState, answers: Mapping[str, Answer], own: Answer | None) -> tuple[RunState, float]:
     """The plain step, and the fraction of it that keeps q proper."""
     updates = [one.update for one in (*answers.values(), *([own] if own is not None else [])) if one.update is not None]
-    server, info = server_module.step(state.server, updates, plan.algorithm.aggregate)
+    server, info = server_module.step(
+        state.server, updates, plan.algorithm.aggregate, state.problem.row_shares | {PRIOR: 0.0}
+    )
     clients = {name: stored(plan.store, _accept(one, info.step_fraction)) for name, one in answers.items()}
     after = state._replace(server=server, clients=clients)
     if own is not None:

@@ -66,6 +66,12 @@ class Problem(NamedTuple):
         return self.setup.hyperparameters.values(self.hyperparameters)
 
     @property
+    def row_shares(self) -> dict[str, float]:
+        """Each client's share of all rows."""
+        rows = {name: part.batch.num_rows for name, part in self.clients.items()}
+        return {name: number / sum(rows.values()) for name, number in rows.items()}
+
+    @property
     def model(self) -> Callable[..., Any]:
         """The model at these hyperparameters."""
         return bind(self.setup.model, self.values)

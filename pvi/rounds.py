@@ -75,6 +75,7 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
     state, failed = refine_prior(plan, state)
     tally = tally._replace(earlier=() if failed is None else (failed,))
     server, clients, sent = state.server, dict(state.clients), dict(state.sent)
+    shares = state.problem.row_shares
     for event in plan.schedule.events(tuple(clients), len(state.history)):
         tally = tally._replace(time=max(tally.time, event.time))
         match event:
@@ -86,7 +87,7 @@ def plain_round(plan: Plan, state: RunState) -> RunState:
                     answers |= {name: answers[name]._replace(update=None) for name in collected if name not in asked}
                 updates = [one.update for one in answers.values() if one.update is not None]
                 version, visits = server.version, list[tuple[ClientInfo, Update | None]]()
-                server, info = server_module.step(server, updates, plan.algorithm.aggregate)
+                server, info = server_module.step(server, updates, plan.algorithm.aggregate, shares)
                 for name, one in answers.items():
                     clients[name] = one.state
                     told = one.info._replace(staleness=version - sent.pop(name).version)
@@ -115,14 +116,13 @@ def stored(store: Store, state: ClientState) -> ClientState:
 def dispatch(state: RunState, names: tuple[str, ...]) -> dict[str, Sent]:
     """What the server sends now: q and all that belongs to it."""
     setting = server_module.setting(state.server, len(state.clients))
-    rows = {name: problem.batch.num_rows for name, problem in state.problem.clients.items()}
-    total = sum(rows.values())
+    shares = state.problem.row_shares
     return {
         name: Sent(
             state.server.posterior,
             state.server.version,
             state.problem.clients[name],
-            setting._replace(row_share=rows[name] / total),
+            setting._replace(row_share=shares[name]),
         )
         for name in names
     }

@@ -1,6 +1,6 @@
 """The server: it holds the prior, its own factor, the hyperparameters and q, and nothing of any client's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,9 +40,12 @@ def init(prior: Posterior, hyperparameters: Tensor) -> ServerState:
     return ServerState(prior, prior, 0, hyperparameters, unit(prior.family, prior.natural))
 
 
-def step(state: ServerState, updates: Sequence[Update], aggregate: Aggregator) -> tuple[ServerState, ServerInfo]:
-    """Apply the updates that arrived together (algorithm 1, server's part)."""
-    posterior, fraction = aggregate(state.posterior, [update.delta for update in updates])
+def step(
+    state: ServerState, updates: Sequence[Update], aggregate: Aggregator, shares: Mapping[str, float]
+) -> tuple[ServerState, ServerInfo]:
+    """Apply the updates that arrived together (algorithm 1, server's part); ``shares`` of all rows by client."""
+    weights = [shares[update.client] for update in updates]
+    posterior, fraction = aggregate(state.posterior, [update.delta for update in updates], weights)
     moved = (posterior.natural - state.posterior.natural).abs().max().item()
     # Where every solve was rejected, q is the one that there was: who starts from nothing must still know.
     version = state.version + (1 if updates else 0)

@@ -24,7 +24,9 @@ class ParameterAverage:
 
     smoothing: float = 1.0
 
-    def __call__(self, posterior: Posterior, deltas: Sequence[Factor]) -> tuple[Posterior, float]:
+    def __call__(
+        self, posterior: Posterior, deltas: Sequence[Factor], shares: Sequence[float]
+    ) -> tuple[Posterior, float]:
         """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
         return _smoothed(posterior, deltas, self.smoothing, lambda loc, scale: (loc.mean(0), _mean_rho(scale)))
 
@@ -39,7 +41,9 @@ class MomentAverage:
 
     smoothing: float = 1.0
 
-    def __call__(self, posterior: Posterior, deltas: Sequence[Factor]) -> tuple[Posterior, float]:
+    def __call__(
+        self, posterior: Posterior, deltas: Sequence[Factor], shares: Sequence[float]
+    ) -> tuple[Posterior, float]:
         """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
         return _smoothed(posterior, deltas, self.smoothing, matched)
 

@@ -22,22 +22,25 @@ class Optimiser(Protocol):
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma and Ba (2015): remembers the gradient's first two moments and the number of steps."""
+    """Kingma and Ba (2015): remembers the gradient's first two moments, and β_1^t, β_2^t after t steps.
+
+    The powers are kept as products: a compiler would raise them anew for every parameter.
+    """
 
     learning_rate: float
 
     def init(self, like: Tensor) -> tuple[Tensor, ...]:
         """See :class:`Optimiser`."""
-        return torch.zeros_like(like), torch.zeros_like(like), like.new_zeros(())
+        return torch.zeros_like(like), torch.zeros_like(like), like.new_ones(()), like.new_ones(())
 
     def step(self, memory: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """See :class:`Optimiser`."""
-        first, second, before = memory
-        steps = before + 1
+        first, second, decay_1, decay_2 = memory
+        decay_1, decay_2 = BETA_1 * decay_1, BETA_2 * decay_2
         first = BETA_1 * first + (1 - BETA_1) * gradient
         second = BETA_2 * second + (1 - BETA_2) * gradient * gradient
-        direction = (first / (1 - BETA_1**steps)) / ((second / (1 - BETA_2**steps)).sqrt() + EPSILON)
-        return -self.learning_rate * direction, (first, second, steps)
+        direction = (first / (1 - decay_1)) / ((second / (1 - decay_2)).sqrt() + EPSILON)
+        return -self.learning_rate * direction, (first, second, decay_1, decay_2)
 
 
 @dataclass(frozen=True)

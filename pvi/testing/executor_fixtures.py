@@ -47,7 +47,9 @@ class Fixture(NamedTuple):
     def next_tasks(self, tasks: Sequence[Task], answers: Sequence[Answer]) -> list[Task]:
         """The visits after these, each on the q that these updates gave."""
         updates = [answer.update for answer in answers if answer.update is not None]
-        server, info = servers.step(self.server, updates, self.algorithm.aggregate)
+        rows = {problem.client: problem.batch.num_rows for problem in self.problems}
+        shares = {name: number / sum(rows.values()) for name, number in rows.items()}
+        server, info = servers.step(self.server, updates, self.algorithm.aggregate, shares)
         states = [
             answer.state if answer.update is None else clients.accept(answer.state, answer.update, info.step_fraction)
             for answer in answers

@@ -31,7 +31,7 @@ def visit(plan, state, name, damping=1.0):
         plan.solver, damping,
     )  # fmt: skip
     assert update is not None, info.rejected
-    server, told = server_module.step(state.server, [update], plan.algorithm.aggregate)
+    server, told = server_module.step(state.server, [update], plan.algorithm.aggregate, state.problem.row_shares)
     assert told.step_fraction == 1
     accepted = clients_module.accept(moved, update, told.step_fraction)
     after = state._replace(server=server, clients=state.clients | {name: accepted})
