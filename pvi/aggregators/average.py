@@ -5,6 +5,7 @@ Every client's answer is q_m = q Δ_m: its change times the q that the server ho
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +47,37 @@ class MomentAverage:
     ) -> tuple[Posterior, float]:
         """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
         return _smoothed(posterior, deltas, self.smoothing, matched)
+
+
+@dataclass(frozen=True)
+class LocationAverage:
+    """μ ← (1 - β) μ + β Σ_i w_i μ_i, σ as it is: for point estimates (McMahan et al. 2017, algorithm 1, server).
+
+    ``weights`` w_i: "rows", the clients' shares of the rows of all who answered, or "equal". β is ``smoothing``, in
+    (0, 1]. Raises ``ValueError`` for other values.
+    """
+
+    weights: Literal["rows", "equal"] = "rows"
+    smoothing: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("rows", "equal"):
+            raise ValueError(f"weights is 'rows' or 'equal', got {self.weights!r}")
+        check_smoothing(self.smoothing)
+
+    def __call__(
+        self, posterior: Posterior, deltas: Sequence[Factor], shares: Sequence[float]
+    ) -> tuple[Posterior, float]:
+        """See :data:`~pvi.aggregators.product.Aggregator`; without answers q stays."""
+        if not deltas:
+            return posterior, 1.0
+        family, natural = posterior.family, posterior.natural
+        loc = family.location(natural + torch.stack([delta.natural for delta in deltas]))
+        weights = loc.new_tensor([1.0] * len(deltas) if self.weights == "equal" else list(shares))
+        mean = (weights / weights.sum()) @ loc
+        if self.smoothing < 1:
+            mean = (1 - self.smoothing) * family.location(natural) + self.smoothing * mean
+        return Posterior(family, family.relocate(natural, mean), posterior.coordinates), 1.0
 
 
 def matched(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from pvi.algorithms.bcm import BCMSame, BCMSplit
+from pvi.algorithms.fedavg import FedAvg
+from pvi.algorithms.fedprox import FedProx
 from pvi.algorithms.global_vi import GlobalVI
 from pvi.algorithms.pfedbayes import PFedBayes
 from pvi.algorithms.power_ep import PowerEP, StochasticEP
@@ -21,6 +23,8 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "vcl": VCL,
     "streaming-vb": StreamingVB,
     "pfedbayes": PFedBayes,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
 }
 
 
@@ -48,6 +52,8 @@ __all__ = [
     "Algorithm",
     "BCMSame",
     "BCMSplit",
+    "FedAvg",
+    "FedProx",
     "GlobalVI",
     "PFedBayes",
     "PowerEP",

@@ -12,6 +12,7 @@ from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
 from pvi.solvers.personal import LocalSolver, Personal, PersonalSolver, Visit
+from pvi.solvers.point_steps import PointSteps
 from pvi.solvers.protocol import ManySolver, Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
 from pvi.solvers.row_ep import RowEP
@@ -80,6 +81,7 @@ __all__ = [
     "NotGaussianError",
     "Personal",
     "PersonalSolver",
+    "PointSteps",
     "PyroSVI",
     "RowEP",
     "Solver",

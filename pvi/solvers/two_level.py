@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pvi.engine import Engine
-from pvi.families.mean_field import inverse_softplus, is_mean_field, natural_from_moments
+from pvi.families.mean_field import inverse_softplus, natural_from_moments
 from pvi.objectives import LocalProblem, each
 from pvi.programs.program import num_rows
 from pvi.programs.weighted import tensors_of
+from pvi.solvers.checks import check_shared_mean_field
 from pvi.solvers.draws import noise_generator
 from pvi.solvers.local_steps import WORTH, Begun, Likelihood, rows_a_step, visit, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal, Visit
-from pvi.solvers.protocol import check_variational
 
 KLScale = float | Literal["paper", "iterations", "batch"]
 FIRST = 0x5DEECE66D
@@ -103,18 +103,7 @@ class TwoLevel:
 
     def check(self, problem: LocalProblem) -> None:
         """See :class:`~pvi.solvers.personal.PersonalSolver`: the latents are shared, and q is mean field."""
-        check_variational(problem, "pFedBayes")
-        own = [site.name for site in (*problem.program.sites.private, *problem.program.sites.enumerated)]
-        if own:
-            raise ValueError(
-                f"client {problem.client!r}: pFedBayes makes every latent personal already, but the model has private "
-                f"ones, {own}; leave out infer={{'pvi': 'private'}}, or use algorithm='pvi'"
-            )
-        if not is_mean_field(problem.family):
-            raise ValueError(
-                f"client {problem.client!r}: pFedBayes is defined for a mean-field Gaussian, got "
-                f"{', '.join(problem.family.names)} in {problem.family.members}; leave the guide out"
-            )
+        check_shared_mean_field(problem, "pFedBayes", "makes every latent personal already")
 
     def begin(
         self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int

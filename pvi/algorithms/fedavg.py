@@ -1,0 +1,100 @@
+"""Federated averaging of a point estimate, FedAvg (McMahan et al. 2017).
+
+| part | choice |
+| --- | --- |
+| cavity rule | no deletion: clients start at the server's estimate |
+| solver | point-steps: gradient steps on -(1/b) Σ log p(y_j given θ) |
+| aggregator | location average, by rows or equal |
+| schedule | synchronous, undamped, or a random subset |
+"""
+
+from functools import partial
+from typing import Literal
+
+import torch
+
+from pvi.aggregators import LocationAverage
+from pvi.algorithms.protocol import SYNCHRONOUS, Algorithm, Energy
+from pvi.cavities import no_deletion
+from pvi.families.mean_field import is_mean_field, natural_from_moments
+from pvi.posterior import Posterior
+from pvi.schedules import RandomSubset, Schedule
+from pvi.solvers import PointSteps
+
+SPREADS = (1e-8, 1.0)
+"""Standard deviations that single precision can hold: smaller ones' precisions overflow."""
+ITERATIONS = 20
+"""Steps a visit where neither they nor epochs are named."""
+
+
+def FedAvg(
+    local_iterations: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = 20,
+    learning_rate: float = 0.01,
+    optimiser: str = "sgd",
+    weights: Literal["rows", "equal"] = "rows",
+    clients_per_round: int | None = None,
+    subset_seed: int = 0,
+    spread: float = 1e-4,
+) -> Algorithm:
+    """FedAvg: clients' gradient steps on their mean negative log likelihood, and the average of where they end.
+
+    Args:
+        local_iterations: R, steps a visit; 20 where ``epochs`` is not given either.
+        epochs: passes over the client's rows in place of R; an incomplete last batch is skipped.
+        batch_size: b, rows a step, without replacement within an epoch; ``None``: all.
+        learning_rate: of the steps.
+        optimiser: "sgd" or "adam"; it starts anew at every visit.
+        weights: of the average: "rows", each client's share of the rows of all who answered, or "equal".
+        clients_per_round: clients that work in a round, drawn at random; ``None``: all.
+        subset_seed: fixes who is drawn.
+        spread: the standard deviation of every latent around the estimate.
+
+    There is no posterior and no prior in this: the run's ``posterior`` is the estimate with ``spread`` around it in
+    the latents' unconstrained coordinates, a placeholder that says nothing of uncertainty. The estimate starts at the
+    guide's means (the prior's without one); the prior is not used further. The reported free energy is the log
+    likelihood of all rows at the estimate, in nats, and no bound of the evidence. Raises ``ValueError`` for options
+    out of range.
+
+    >>> pvi.fit(model, clients, algorithm=pvi.FedAvg(epochs=1, learning_rate=0.1), rounds=50)  # doctest: +SKIP
+    """
+    iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
+    solver = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser)
+    return averaging("fedavg", "FedAvg", solver, weights, clients_per_round, subset_seed, spread)
+
+
+def averaging(
+    name: str,
+    method: str,
+    solver: PointSteps,
+    weights: Literal["rows", "equal"],
+    clients_per_round: int | None,
+    subset_seed: int,
+    spread: float,
+) -> Algorithm:
+    """The parts that FedAvg and FedProx have in common; ``method`` is what messages call it."""
+    low, high = SPREADS
+    if isinstance(spread, bool) or not isinstance(spread, int | float) or not low <= spread <= high:
+        raise ValueError(f"{method}: spread, a standard deviation, lies between {low:g} and {high:g}, got {spread!r}")
+    schedule: Schedule = SYNCHRONOUS
+    if clients_per_round is not None:
+        if isinstance(clients_per_round, bool) or not isinstance(clients_per_round, int) or clients_per_round < 1:
+            raise ValueError(
+                f"{method}: clients_per_round is a whole number, at least 1, or None for all, got {clients_per_round!r}"
+            )
+        schedule = RandomSubset(clients_per_round, subset_seed)
+    return Algorithm(
+        name, no_deletion, LocationAverage(weights), schedule=schedule, damping=1.0, rounds=100, fixed=True,
+        solver=solver, start=partial(point, spread=spread), energy=Energy(weight=0.0), factors=False,
+    )  # fmt: skip
+
+
+def point(prior: Posterior, guide: Posterior | None, spread: float) -> Posterior:
+    """The estimate before the first round: the guide's means (the prior's without one), ``spread`` around them."""
+    begun = prior if guide is None else guide
+    if not is_mean_field(begun.family):  # of another family the solver says that it cannot do it
+        return begun
+    loc, _ = begun.family.moments(begun.natural)
+    natural = natural_from_moments(begun.family, loc, torch.full_like(loc, spread))
+    return Posterior(begun.family, natural, begun.coordinates)
