@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from pvi.cli import settings
 from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, digests, model_changed, number, options_from, read_config, split
 from pvi.cli.parts import NAMED, SUBSET
@@ -63,6 +64,10 @@ def fit(
     ] = None,
     algorithm: Annotated[str, _option(ALGORITHM, "A name from `pvi algorithms`.")] = "pvi",
     alpha: Annotated[float | None, _option(ALGORITHM, "Power of power-ep and stochastic-ep in (0, 1].")] = None,
+    setting: Annotated[
+        Texts,
+        _option(ALGORITHM, "An option of the algorithm, such as zeta=1 of pfedbayes; repeat.", "--set"),
+    ] = None,
     schedule: Annotated[
         str | None, _option(ALGORITHM, f"{', '.join(NAMED)}; default by the algorithm (pvi: synchronous).")
     ] = None,
@@ -129,8 +134,9 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
         values["files"] = tuple(str(path) for path in values["files"])
     if values.get("separator") in ("\\t", "tab"):
         values["separator"] = "\t"
-    if "argument" in values:
-        values["argument"] = tuple(values["argument"])
+    for key in ("argument", "setting"):
+        if key in values:
+            values[key] = tuple(values[key])
     if "damping" in values:
         values["damping"] = number(values["damping"])
     if config is None:
@@ -142,7 +148,7 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
     if config.is_dir():
         config = config / "config.json"
     found = read_config(config)
-    options = replace(options_from(found, config), **values)
+    options = merged(options_from(found, config), values)
     before = found.get("files", {})
     for path, digest in digests(options.files).items():
         if before.get(path, digest) != digest:
@@ -151,6 +157,14 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
     if changed:
         console.print(f"Note: {changed}", style="yellow", markup=False)
     return options
+
+
+def merged(before: FitOptions, given: dict[str, Any]) -> FitOptions:
+    """Options with those given besides; of the algorithm's own (``--set``) each by itself, of the same algorithm."""
+    if given.get("algorithm", before.algorithm) == before.algorithm:
+        both = settings.named(before.setting) | settings.named(given.get("setting", ()))
+        return replace(before, **given | {"setting": tuple(both.values())})
+    return replace(before, **{"setting": ()} | given)
 
 
 def _is_explicit(context: typer.Context, name: str) -> bool:

@@ -22,7 +22,8 @@ BINARY = ("logistic_regression", "mixed_logistic_regression")
 class FitOptions:
     """The options of ``pvi fit`` but for where the output goes; names are those of the command line.
 
-    ``None`` for schedule, damping and rounds means the algorithm's own. :mod:`pvi.cli.parts` makes objects of them.
+    ``None`` for schedule, damping and rounds means the algorithm's own. :mod:`pvi.cli.parts` makes objects of them;
+    ``setting`` is ``--set``, the algorithm's own options.
     """
 
     files: tuple[str, ...]
@@ -47,6 +48,7 @@ class FitOptions:
     guide: str = "mean-field"
     algorithm: str = "pvi"
     alpha: float | None = None
+    setting: tuple[str, ...] = ()
     schedule: str | None = None
     subset_size: int | None = None
     latency: tuple[str, ...] = ()

@@ -2,9 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pvi.acceleration import Anderson, resolve_acceleration
 from pvi.algorithms import ALGORITHMS, Algorithm, resolve_algorithm
+from pvi.cli import settings
 from pvi.cli.options import FitOptions
 from pvi.damping import Auto, Damping, Decay, check_damping
 from pvi.schedules import SCHEDULES, Latency, RandomSubset, Schedule, rounds_limit
@@ -17,15 +19,19 @@ EVERYTHING, NOTHING = "all", "none"
 
 
 def algorithm(options: FitOptions) -> Algorithm:
-    """The algorithm with its alpha; raises ``ValueError`` where it has none."""
-    found = resolve_algorithm(options.algorithm)
-    if options.alpha is None:
-        return found
-    with_alpha = [name for name, build in ALGORITHMS.items() if "alpha" in inspect.signature(build).parameters]
-    if options.algorithm not in with_alpha:
-        raise ValueError(f"--alpha is for --algorithm {' or '.join(with_alpha)}, not for {options.algorithm!r}")
+    """The algorithm with its options, alpha among them; raises ``ValueError`` for those that it does not have."""
+    if options.algorithm not in ALGORITHMS:
+        return resolve_algorithm(options.algorithm)  # which says what there is
     build: Callable[..., Algorithm] = ALGORITHMS[options.algorithm]
-    return build(alpha=options.alpha)
+    more: dict[str, Any] = {}
+    if options.alpha is not None:
+        with_alpha = [name for name, build in ALGORITHMS.items() if "alpha" in inspect.signature(build).parameters]
+        if options.algorithm not in with_alpha:
+            raise ValueError(f"--alpha is for --algorithm {' or '.join(with_alpha)}, not for {options.algorithm!r}")
+        if "alpha" in settings.named(options.setting):
+            raise ValueError("--alpha and --set alpha=... say the same; leave one of them out")
+        more["alpha"] = options.alpha
+    return settings.built(options.algorithm, build, options.setting, **more)
 
 
 def schedule(options: FitOptions) -> Schedule | None:
