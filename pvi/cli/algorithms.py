@@ -19,6 +19,7 @@ from pvi.algorithms import ALGORITHMS, Algorithm
 class Row:
     """One algorithm. ``alpha``: the divergence that a local solver minimises, 0 the variational one.
 
+    ``solver`` is the algorithm's own by name; where it has none, "any" or, for ``alpha`` above 0, "alpha divergence".
     ``fixed``: schedule and damping are part of the algorithm, else defaults; ``max_rounds`` bounds its rounds.
     ``summary`` is the first line of the module, which may hold several algorithms; ``what`` the algorithm's own.
     """
@@ -71,7 +72,7 @@ def row(name: str) -> Row:
     module = inspect.getmodule(build)
     return Row(
         name=found.name,
-        solver="any" if found.alpha == 0 else "alpha divergence",
+        solver=_solver(found),
         cavity_rule=_spoken(found.cavity),
         aggregator=_spoken(found.aggregate),
         schedule=found.schedule.name,
@@ -91,17 +92,28 @@ def parts_table(rows: list[Row]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("algorithm", style="bold", no_wrap=True)
     for name in ("solver", "cavity rule", "aggregator", "schedule", "damping", "rounds"):
-        shown.add_column(name, no_wrap=name != "cavity rule")
+        wraps = name in ("solver", "cavity rule", "aggregator")
+        shown.add_column(name, no_wrap=not wraps, min_width=max(map(len, name.split())))
     for one in rows:
-        solver = "any" if one.alpha == 0 else f"α ({one.alpha:g})"
-        schedule, damping = (part if one.fixed else f"({part})" for part in (one.schedule, f"{one.damping:g}"))
+        solver = f"α ({one.alpha:g})" if one.alpha else one.solver.replace("-", " ")  # which may wrap
+        order = re.sub(
+            r"^(.{10,}?-)", r"\1\n", one.schedule
+        )  # a long name takes two lines, or 80 columns are not enough
+        schedule, damping = (part if one.fixed else f"({part})" for part in (order, f"{one.damping:g}"))
         rounds = f"{one.max_rounds}" if one.max_rounds is not None else f"({one.rounds})"
         shown.add_row(one.name, solver, one.cavity_rule, one.aggregator, schedule, damping, rounds)
     return shown
 
 
+def _solver(algorithm: Algorithm) -> str:
+    if algorithm.solver is not None:
+        return algorithm.solver.name
+    return "any" if algorithm.alpha == 0 else "alpha divergence"
+
+
 def _spoken(part: object) -> str:
-    name: str = getattr(part, "__name__", type(part).__name__)
+    """A function's name or, of an object, its class's, in words: ``ParameterAverage`` is a parameter average."""
+    name: str = getattr(part, "__name__", re.sub(r"(?<!^)(?=[A-Z])", "_", type(part).__name__).lower())
     return name.replace("_", " ")
 
 
