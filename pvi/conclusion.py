@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Sequence
 
+from pvi.algorithms.protocol import SHARED, Algorithm, Energy
 from pvi.cavities import no_deletion
 from pvi.history import falling, unsettled
 from pvi.posterior import Posterior
@@ -13,7 +14,7 @@ from pvi.rounds import Plan, RunState
 logger = logging.getLogger("pvi")
 
 
-def warn_at_the_end(state: RunState) -> None:
+def warn_at_the_end(plan: Plan, state: RunState) -> None:
     """Say on the log what a user who does not read the history would miss."""
     last = state.history[-1]
     unvisited = [name for name, client in state.clients.items() if not client.visits]
@@ -27,7 +28,8 @@ def warn_at_the_end(state: RunState) -> None:
         logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
                        len(last.clients), said)  # fmt: skip
     if not math.isfinite(last.elbo):
-        logger.warning("the ELBO is %s: the likelihood is not finite under the posterior; check the data", last.elbo)
+        logger.warning("the %s is %s: the likelihood is not finite under the posterior; check the data",
+                       elbo_name(plan.algorithm), last.elbo)  # fmt: skip
 
 
 def warn_of_divergence(plan: Plan, state: RunState) -> None:
@@ -62,7 +64,8 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
             "seed": plan.seed,
         }
         | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
-        | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {}),
+        | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {})
+        | ({"objective": objective(plan.algorithm.energy)} if plan.algorithm.energy != SHARED else {}),
         data={name: part.batch for name, part in problem.clients.items()},
         hyperparameters=problem.values,
         correction=None if problem.prior_problem is None else state.server.correction,
@@ -70,6 +73,21 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         personal=personal_posteriors(state),
         by_row=problem.by_row,
     )
+
+
+def elbo_name(algorithm: Algorithm) -> str:
+    """What its rounds' ``elbo`` is called, see :attr:`pvi.Result.elbo_name`."""
+    return "ELBO" if algorithm.energy == SHARED else "objective"
+
+
+def objective(energy: Energy) -> str:
+    """What a run reports in the place of the ELBO, as a formula."""
+    weight = f"{energy.weight:g} " if energy.weight != 1 else ""
+    own, prior = ("q_m", "KL(q_m, q)") if energy.personal else ("q", "KL(q, p)")
+    likelihood = f"E_{own}[log p(y_m | θ)]"
+    if not energy.weight:
+        return f"Σ_m {likelihood}"
+    return f"Σ_m ({likelihood} - {weight}{prior})" if energy.personal else f"Σ_m {likelihood} - {weight}{prior}"
 
 
 def executors_of(state: RunState) -> list[str]:

@@ -15,7 +15,10 @@ class Round(NamedTuple):
 
     ``elbo`` is the global free energy F(q) = Σ_m E_q[log p(y_m | θ)] - KL(q, p) in nats after the round, with its
     Monte Carlo ``elbo_standard_error`` (0 where the expectations are exact); ``expected_log_likelihood`` the clients'
-    terms and ``kl`` the last one. ``communications`` counts the messages of the round's updates, ``bytes_sent`` their
+    terms and ``kl`` the last one. An algorithm with another objective reports that one instead, as ``settings`` of the
+    result say: pFedBayes Σ_m (E_{q_m}[log p(y_m | θ)] - ζ KL(q_m, q)) under the clients' personal posteriors q_m, where
+    ``kl`` is ζ Σ_m KL(q_m, q); that is no bound on the evidence of one θ for all rows.
+    ``communications`` counts the messages of the round's updates, ``bytes_sent`` their
     size; the free energy's scalars ride on the next visit and are not counted. ``max_delta`` is max |Δη| of q over
     the round's steps, ``step_fraction`` the smallest fraction that the server could apply, ``drift``
     max |η_q - (η_p + Σ η_m)|. ``clients`` holds the info of every client's last visit, ``earlier`` that of visits

@@ -12,9 +12,12 @@ from pvi.posterior import Posterior
 Report = Callable[[Round, Posterior], None]
 
 
-def describe(record: Round, heldout: float = math.nan) -> str:
-    """What a round achieved in one line; ``heldout`` is a mean held-out log density, nats a row, where there is one."""
-    parts = [f"ELBO {record.elbo:.3f}"]
+def describe(record: Round, heldout: float = math.nan, name: str = "ELBO") -> str:
+    """What a round achieved in one line; ``heldout`` is a mean held-out log density, nats a row, where there is one.
+
+    ``name`` is what the free energy is called, see :attr:`pvi.Result.elbo_name`.
+    """
+    parts = [f"{name} {record.elbo:.3f}"]
     if record.elbo_standard_error:
         parts[0] += f" ± {record.elbo_standard_error:.2g}"
     if math.isfinite(heldout):
@@ -28,8 +31,8 @@ def describe(record: Round, heldout: float = math.nan) -> str:
 
 
 @contextmanager
-def reporter(progress: bool | Report, rounds: int) -> Iterator[Report]:
-    """A function to call after each round: nothing, a progress bar, or the user's own."""
+def reporter(progress: bool | Report, rounds: int, name: str = "ELBO") -> Iterator[Report]:
+    """A function to call after each round: nothing, a progress bar, or the user's own; ``name`` as above."""
     if callable(progress):
         yield progress
     elif not progress:
@@ -38,4 +41,4 @@ def reporter(progress: bool | Report, rounds: int) -> Iterator[Report]:
         columns = (TextColumn("round"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
         with Progress(*columns, TimeRemainingColumn()) as bar:
             task = bar.add_task("", total=rounds)
-            yield lambda record, posterior: bar.update(task, advance=1, description=describe(record))
+            yield lambda record, posterior: bar.update(task, advance=1, description=describe(record, name=name))

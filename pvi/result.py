@@ -50,14 +50,25 @@ class Result:
     personal: Mapping[str, Posterior] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{key}={value}" for key, value in self.settings.items() if key != "seed")
+        settings = ", ".join(
+            f"{key}={value}" for key, value in self.settings.items() if key not in ("seed", "objective")
+        )
         sites = ", ".join(f"{site.name}{list(site.shape)}" for site in self.posterior.coordinates.sites)
-        return f"Result({self.model_name}, {len(self.factors)} clients, {settings}, ELBO {self.elbo:.3f} nats, {sites})"
+        energy = f"{self.elbo_name} {self.elbo:.3f} nats"
+        return f"Result({self.model_name}, {len(self.factors)} clients, {settings}, {energy}, {sites})"
 
     @property
     def elbo(self) -> float:
-        """The global free energy after the last round, nats."""
+        """The global free energy after the last round, nats; see :attr:`elbo_name`."""
         return self.history[-1].elbo
+
+    @property
+    def elbo_name(self) -> str:
+        """What the rounds' ``elbo`` is: "ELBO", or "objective" of an algorithm whose free energy is another one.
+
+        ``settings["objective"]`` then says which one it is.
+        """
+        return "objective" if "objective" in self.settings else "ELBO"
 
     @property
     def private(self) -> dict[str, Posterior]:
@@ -69,16 +80,18 @@ class Result:
         }
 
     def of_client(self, client: str) -> "Result":
-        """The same with a client's personal posterior in the place of the global one, for exports and plots.
+        """The client's view, for exports and plots: its personal posterior in the place of the global one, its rows.
 
-        Raises ``ValueError`` for a client that has none.
+        The prior stays the model's, the history that of the whole run. Raises ``ValueError`` for a client without one.
         """
         if client not in self.personal:
             raise ValueError(
                 f"client {client!r} has no personal posterior; "
                 + (f"there are {list(self.personal)}" if self.personal else "algorithm='pfedbayes' makes them")
             )
-        return replace(self, posterior=self.personal[client], personal={})
+        own = {name: rows for name, rows in self.data.items() if name == client}
+        factors = {name: factor for name, factor in self.factors.items() if name == client}
+        return replace(self, posterior=self.personal[client], factors=factors, data=own, personal={})
 
     def predict(
         self, *args: Any, num_samples: int = 1000, seed: int = 0, client: str | None = None, **kwargs: Any
@@ -178,8 +191,9 @@ class Result:
             return self.posterior
         own = self.personal or self.local
         if client not in own:
+            what = "personal posterior" if self.personal else "latents of its own here"
             known = f"there are {list(own)}" if own else "the model has no private latents; leave client out"
-            raise ValueError(f"client {client!r} has no latents of its own here; {known}")
+            raise ValueError(f"client {client!r} has no {what}; {known}")
         return own[client]
 
     def _model(self) -> Callable[..., Any]:

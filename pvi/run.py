@@ -8,7 +8,7 @@ import torch
 
 from pvi.acceleration import Anderson
 from pvi.algorithms import Algorithm, resolve_algorithm
-from pvi.conclusion import finish, warn_at_the_end, warn_of_divergence
+from pvi.conclusion import elbo_name, finish, warn_at_the_end, warn_of_divergence
 from pvi.damping import Damping
 from pvi.data.tables import ClientRows
 from pvi.executors import Executor
@@ -91,7 +91,8 @@ def fit(
         model, clients, guide, algorithm, schedule, damping, number, solver, executor, seed, device, dtype, columns,
         threads, acceleration, learn, elbo_samples,
     )  # fmt: skip
-    with _threads(threads), reporter(progress, number) as report:  # the user's function may predict
+    name = elbo_name(resolve_algorithm(algorithm))
+    with _threads(threads), reporter(progress, number, name) as report:  # the user's function may predict
         for result in found:
             report(result.history[-1], result.posterior)
     return result
@@ -143,7 +144,7 @@ def _rounds(plan: Plan, state: RunState, number: int, columns: Sequence[str] | N
             state = play_round(plan, state)
         warn_of_divergence(plan, state)
         if len(state.history) == number:
-            warn_at_the_end(state)
+            warn_at_the_end(plan, state)
         yield finish(plan, state, columns)
 
 

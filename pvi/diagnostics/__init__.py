@@ -10,6 +10,7 @@ from pvi.diagnostics.classification import (
 )
 from pvi.diagnostics.heldout import heldout_log_density, heldout_metrics
 from pvi.diagnostics.partition_plot import class_counts, plot_partition
+from pvi.diagnostics.personal import personal_metrics
 from pvi.diagnostics.plots import convergence, forest
 from pvi.diagnostics.reliability_plot import reliability
 from pvi.diagnostics.repetitions import Interval, difference_interval, mean_interval
@@ -28,6 +29,7 @@ __all__ = [
     "heldout_metrics",
     "heldout_probabilities",
     "mean_interval",
+    "personal_metrics",
     "plot_partition",
     "reliability",
     "to_arviz",

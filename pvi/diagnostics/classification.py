@@ -49,7 +49,7 @@ def classification_metrics(probabilities: ArrayLike, labels: ArrayLike, bins: in
     brier = squared[:, 1].mean() if binary else squared.sum(1).mean()
     found = [likelihood, hit, 1 - hit, brier, calibration_error(p, y, bins)]
     if binary:
-        found += _ranking(p, y)
+        found += ranking(p, y)
     return {name: float(value) for name, value in zip(names, found, strict=True)}
 
 
@@ -147,7 +147,8 @@ def checked(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArra
     return p.clip(max=1.0), y
 
 
-def _ranking(p: Floats, y: NDArray[np.int64]) -> list[float]:
+def ranking(p: Floats, y: NDArray[np.int64]) -> list[float]:
+    """AUROC and average precision of class 1; NaN where all labels are of one class."""
     if y.min() == y.max():
         return [math.nan, math.nan]
     from sklearn.metrics import average_precision_score, roc_auc_score

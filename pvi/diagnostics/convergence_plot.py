@@ -37,7 +37,7 @@ def convergence(
     axes = figure.subplots(1, panels)
     error = [record.elbo_standard_error for record in rounds]
     axes[0].errorbar(sent, elbo, error if any(error) else None, color=BLUE, marker="o", ms=3.5, lw=1.4)
-    axes[0].set_title("ELBO (nats)", fontsize=10, loc="left")
+    axes[0].set_title(f"{result.elbo_name} (nats)", fontsize=10, loc="left")
     _late_range(axes[0], elbo, max(0.5, 4 * error[-1]))
     axes[0].ticklabel_format(axis="y", useOffset=False)
     gaps = [(x, elbo[-1] - value) for x, value in zip(sent[:-1], elbo[:-1], strict=True) if value != elbo[-1]]
@@ -45,8 +45,8 @@ def convergence(
     above = [(x, -gap) for x, gap in gaps if gap < 0]
     axes[1].plot([x for x, _ in gaps], [abs(gap) for _, gap in gaps], color=BLUE, lw=1.4)
     axes[1].plot(*_columns(below), "o", ms=3.5, color=BLUE)
-    axes[1].plot(*_columns(above), "o", ms=4, mec=BLUE, mfc="white", label="above the last ELBO")
-    axes[1].set_title("distance to the last ELBO (nats)", fontsize=10, loc="left")
+    axes[1].plot(*_columns(above), "o", ms=4, mec=BLUE, mfc="white", label=f"above the last {result.elbo_name}")
+    axes[1].set_title(f"distance to the last {result.elbo_name} (nats)", fontsize=10, loc="left")
     axes[1].set_xlim(axes[0].get_xlim())
     if gaps:
         axes[1].set_yscale("log")

@@ -25,21 +25,17 @@ def heldout_metrics(
 
     ``holdout`` holds clients' data as :func:`pvi.fit` takes them; clients without rows get NaN. A client whose own
     latents the result has is predicted with these (latents by row are new in new rows); another one's come from their
-    prior. Columns: ``rows``,
-    ``log_density`` (mean log predictive density log ∫ p(y_i | θ) q(θ) dθ a row, in nats; higher is better), and for
-    Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability; lower is
-    better), for Categorical ones the same (of the likeliest class; of all classes' probabilities, summed: Brier, 1950),
-    else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
+    prior. Of a run with personal posteriors the global one is measured, see :func:`personal_metrics`.
+
+    Columns: ``rows``, ``log_density`` (mean log predictive density log ∫ p(y_i | θ) q(θ) dθ a row, in nats; higher is
+    better), and for Bernoulli outcomes ``accuracy`` (threshold ½) and ``brier`` (mean squared error of the probability;
+    lower is better), for Categorical ones the same (of the likeliest class; of all classes' probabilities, summed:
+    Brier, 1950), else ``rmse`` (of the predictive mean). Several observed sites of a row count jointly.
 
     Exact, without draws, for generalised linear models with a Gaussian q, where ``num_samples`` and ``seed`` have no
     effect; from posterior draws else, and for ``method="draws"`` (see :meth:`pvi.Result.log_predictive_density`).
     """
-    batches = filled_batches(holdout)
-    densities = predictive_densities(result, batches, num_samples, seed, method)
-    means = predictive_means(result, batches, num_samples, seed, method) if len(result.observed) == 1 else {}
-    parts = {client: pd.DataFrame({"log_density": []}) for client in holdout}
-    for client, batch in batches.items():
-        parts[client] = _rows(result, batch, densities[client], means.get(client))
+    parts = row_scores(result, holdout, num_samples, seed, method)
     filled = [part for part in parts.values() if len(part)]
     parts[ALL] = pd.concat(filled) if filled else pd.DataFrame({"log_density": []})
     records = {}
@@ -55,6 +51,24 @@ def heldout_metrics(
         records[client] = record
     table = pd.DataFrame.from_dict(records, orient="index").rename_axis("client")
     return table.astype({"rows": int})
+
+
+def row_scores(
+    result: Result, holdout: Mapping[str, Any], num_samples: int, seed: int, method: Method
+) -> dict[str, pd.DataFrame]:
+    """A frame a client with one line a held-out row; clients without rows have empty ones.
+
+    Columns: ``log_density`` in nats; where one site is observed ``squared`` (error of the mean, or of all classes'
+    probabilities together), of classes ``hit`` (whether the likeliest one was right), and of a single Bernoulli outcome
+    its ``probability`` and the ``outcome``.
+    """
+    batches = filled_batches(holdout)
+    densities = predictive_densities(result, batches, num_samples, seed, method)
+    means = predictive_means(result, batches, num_samples, seed, method) if len(result.observed) == 1 else {}
+    parts = {client: pd.DataFrame({"log_density": []}) for client in holdout}
+    for client, batch in batches.items():
+        parts[client] = _rows(result, batch, densities[client], means.get(client))
+    return parts
 
 
 def heldout_log_density(
@@ -82,6 +96,8 @@ def _rows(result: Result, batch: Batch, densities: Tensor, mean: Tensor | None) 
             squared = (mean - value).square()
         if observation.distribution == "Bernoulli":
             columns["hit"] = _by_row(((mean > 0.5) == (value > 0.5)).to(mean.dtype))
+            if mean.ndim == 1:
+                columns |= {"probability": mean, "outcome": value}
         columns["squared"] = _by_row(squared)
     return pd.DataFrame({name: column.double().numpy() for name, column in columns.items()})
 
