@@ -10,7 +10,7 @@ import torch
 
 from pvi.diagnostics.private_draws import draw
 from pvi.diagnostics.row_groups import find_sites, log_joint, row_coordinates, row_groups
-from pvi.diagnostics.variables import Group, Variables, dataset, private_sites, sampled, shared_sites
+from pvi.diagnostics.variables import Group, Variables, dataset, personal_sites, private_sites, sampled, shared_sites
 from pvi.result import Result
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0, *, rows:
 
     ``posterior``: the shared sites, and each client's own at the same draws, along ``client`` (see
     :func:`pvi.diagnostics.variables.private_sites`); a dimension as long as the features is called ``feature`` and has
-    their names. ``prior``: the shared sites, from the member of the family that stands for the model's prior.
-    ``sample_stats``: ``log_q`` (nats), the density of all latents in ``posterior``, and ``lp`` = log p(θ) + Σ_m
+    their names. Personal posteriors are in it as ``personal_<site>`` along ``client``; ``log_q`` and whatever is said
+    of rows then is of the global one, and of a client's own in what ``result.of_client(name).to_arviz()`` gives.
+    ``prior``: the shared sites, from the member of the family that stands for the model's prior.
+    ``sample_stats``: ``log_q`` (nats), the density of all other latents in ``posterior``, and ``lp`` = log p(θ) + Σ_m
     log p(y_m, z_m | θ) where the data are there. Where the result has its model and data also ``log_likelihood``,
     ``observed_data``, ``constant_data`` (the model's other arguments) and ``posterior_predictive``: clients end to
     end along ``obs``, with coordinates ``client`` and ``row``. These four, and latents with one value a row, are left
@@ -63,9 +65,11 @@ def to_datatree(result: Result, num_samples: int = 1000, seed: int = 0, *, rows:
     prior = result.prior.sample(num_samples, _generator(result, seed + 1))
     shared = result.posterior.coordinates
     private = private_sites(result, drawn.private)
+    personal = personal_sites(result, num_samples, _generator(result, seed + 2))
+    own = Group(private.variables | personal.variables, private.coordinates | personal.coordinates)
     stats: Variables = {"log_q": sampled(drawn.log_q)}
     groups = {
-        "posterior": Group(shared_sites(shared, drawn.shared, result.columns) | private.variables, private.coordinates),
+        "posterior": Group(shared_sites(shared, drawn.shared, result.columns) | own.variables, own.coordinates),
         "prior": Group(shared_sites(shared, prior, result.columns)),
         "sample_stats": Group(stats),
     }
@@ -94,6 +98,7 @@ def _attributes(result: Result) -> dict[str, Any]:
         "model": result.model_name,
         "elbo": result.elbo,
         "elbo_units": "nats",
+        "elbo_name": result.elbo_name,
         "settings": json.dumps(dict(result.settings)),
         "clients": json.dumps(list(result.factors)),
     }

@@ -1,13 +1,14 @@
 """The forest plot: coefficients with their intervals."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pvi.diagnostics.labels import element_labels
 from pvi.diagnostics.marginals import interval
 from pvi.diagnostics.ratios import ratio_name
-from pvi.diagnostics.style import BLUE, DARK, DPI, FAINT, GREY, GRID, SMALL, hide, new_figure, short
+from pvi.diagnostics.style import BLUE, DARK, DPI, FAINT, GREY, GRID, ORANGE, SMALL, hide, new_figure, short
 from pvi.posterior import Posterior
 from pvi.result import Result
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MOST = 60
 """Coefficients in one picture; more cannot be read."""
+MOST_CLIENTS = 6
+"""Clients with intervals of their own; of more the means are shown."""
+COLOURS = (ORANGE, "#2f7d5b", "#8452a3", "#b3261e", "#2a9aa8", "#7a6a2f")
 
 
 class Bar(NamedTuple):
@@ -30,32 +34,45 @@ class Bar(NamedTuple):
     prior_lower: float
     prior_upper: float
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.lower * self.upper > 0
+
 
 def forest(result: Result, path: str | Path, sort: bool = True) -> None:
     """Posterior means and 95 % intervals by coefficient, the prior's intervals behind them, as a picture file.
 
     ``sort`` puts the largest mean on top and scalars (the intercept) last; else the order is that of the table. Of
     more than 60 coefficients those with the largest |mean| / sd are shown. Logistic and Poisson regressions have a
-    second axis with ratios.
+    second axis with ratios. Of a result with personal posteriors each client's interval lies under the global one;
+    of more than six clients the means alone, in one line.
     """
     bars = _bars(result)
+    personal = {client: {bar.label: bar for bar in _bars(result.of_client(client))} for client in result.personal}
     total = len(bars)
     if total > MOST:
-        kept = {bar.label for bar in sorted(bars, key=lambda bar: -abs(bar.mean) / max(bar.sd, 1e-300))[:MOST]}
+        found = {bar.label: [bar, *(own[bar.label] for own in personal.values())] for bar in bars}
+        clearest = {label: max(abs(bar.mean) / max(bar.sd, 1e-300) for bar in own) for label, own in found.items()}
+        kept = sorted(clearest, key=lambda label: -clearest[label])[:MOST]
         bars = [bar for bar in bars if bar.label in kept]
     if sort:
         bars = sorted(bars, key=lambda bar: (bar.is_scalar, -bar.mean))
-    figure = new_figure(7.0, 1.3 + 0.23 * len(bars))
+    lines = 1 + (len(personal) if len(personal) <= MOST_CLIENTS else 1)
+    figure = new_figure(7.0, 1.3 + (0.4 if personal else 0) + max(0.23, 0.08 + 0.11 * lines) * len(bars))
     axes = figure.subplots()
     for place, bar in enumerate(bars):
-        clear = bar.lower * bar.upper > 0
-        colour = BLUE if clear else GREY
-        axes.plot(
-            [bar.prior_lower, bar.prior_upper], [place, place], color=FAINT, lw=7, solid_capstyle="butt", zorder=1
-        )
-        axes.plot([bar.lower, bar.upper], [place, place], color=colour, lw=1.8, solid_capstyle="butt", zorder=3)
-        axes.plot([bar.mean], [place], "o", ms=4.5, mec=colour, mfc=colour if clear else "white", zorder=4)
-    low, high = min(0.0, *(bar.lower for bar in bars)), max(0.0, *(bar.upper for bar in bars))
+        height = 0.9 if personal else 0.4
+        axes.barh(place, bar.prior_upper - bar.prior_lower, height, bar.prior_lower, color=FAINT, zorder=1)
+        if personal:
+            _draw(axes, bar, place - 0.4 + 0.4 / lines, BLUE)
+        else:
+            _draw(axes, bar, place, BLUE if bar.is_clear else GREY)
+    shown = bars + [own[bar.label] for own in personal.values() for bar in bars]
+    if personal:
+        _draw_clients(axes, bars, personal, lines)
+        figure.legend(loc="outside upper center", ncols=5 if lines < 6 else 4, fontsize=SMALL, frameon=False)
+    low, high = min(0.0, *(bar.lower for bar in shown)), max(0.0, *(bar.upper for bar in shown))
     margin = 0.05 * (high - low or 1.0)
     axes.set_xlim(low - margin, high + margin)
     axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -73,8 +90,32 @@ def forest(result: Result, path: str | Path, sort: bool = True) -> None:
     if ratio:
         _ratio_axis(axes, ratio.replace("_", " "), low - margin, high + margin)
     if total > MOST:
-        figure.suptitle(f"the {MOST} of {total} coefficients with the largest |mean| / sd", fontsize=9)
+        whose = ", of the global or a personal posterior" if personal else ""
+        figure.suptitle(f"the {MOST} of {total} coefficients with the largest |mean| / sd{whose}", fontsize=9)
     figure.savefig(path, dpi=DPI)
+
+
+def _draw(axes: "Axes", bar: Bar, place: float, colour: str, width: float = 1.8) -> None:
+    axes.plot([bar.lower, bar.upper], [place, place], color=colour, lw=width, solid_capstyle="butt", zorder=3)
+    axes.plot([bar.mean], [place], "o", ms=2.5 * width, mec=colour, mfc=colour if bar.is_clear else "white", zorder=4)
+
+
+def _draw_clients(axes: "Axes", bars: list[Bar], personal: Mapping[str, Mapping[str, Bar]], lines: int) -> None:
+    """The clients' bars under the global ones, in the lines that are left of each coefficient."""
+    step, colours = 0.8 / lines, dict(zip(personal, COLOURS, strict=False))
+    axes.plot([], [], color=BLUE, marker="o", lw=1.8, ms=4.5, label="global")
+    for place, bar in enumerate(bars):
+        first = place - 0.4 + step / 2
+        if len(personal) > MOST_CLIENTS:
+            means = [own[bar.label].mean for own in personal.values()]
+            label = f"means of {len(personal)} clients" if not place else None
+            axes.plot(means, [first + step] * len(means), "o", ms=3, color=ORANGE, alpha=0.5, mew=0, label=label)
+            continue
+        for index, (client, own) in enumerate(personal.items(), 1):
+            _draw(axes, own[bar.label], first + index * step, colours[client], 1.3)
+    if len(personal) <= MOST_CLIENTS:
+        for client, colour in colours.items():
+            axes.plot([], [], color=colour, marker="o", lw=1.3, ms=3.3, label=short(client, 20))
 
 
 def _ratio_axis(axes: "Axes", name: str, low: float, high: float) -> None:

@@ -1,5 +1,6 @@
 """Draws and data as xarray variables: (dimensions, array) by name."""
 
+import logging
 from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 Variables = dict[str, tuple[list[str], np.ndarray]]
 SAMPLE = ["chain", "draw"]
+MOST_NUMBERS = 125_000_000
+"""Draws of personal posteriors in one export, in numbers: a gigabyte."""
+logger = logging.getLogger("pvi")
 
 
 class Group(NamedTuple):
@@ -59,6 +63,28 @@ def private_sites(result: Result, draws: Mapping[str, Mapping[str, Tensor]]) -> 
             variables[site] = ([*SAMPLE, f"{site}_element"], value[None])
             coordinates[f"{site}_element"] = np.array(labels, dtype=object)
     return Group(variables, coordinates)
+
+
+def personal_sites(result: Result, num_samples: int, generator: torch.Generator) -> Group:
+    """Draws of every client's personal posterior: ``personal_<site>`` along ``client``.
+
+    Left out, with a warning, where they would take more than a gigabyte.
+    """
+    numbers = num_samples * len(result.personal) * result.posterior.coordinates.size
+    if not result.personal or numbers > MOST_NUMBERS:
+        if result.personal:
+            logger.warning("the draws of %d personal posteriors are too many for one export; export the clients by "
+                           "themselves, result.of_client(name)", len(result.personal))  # fmt: skip
+        return Group({})
+    draws = [posterior.sample(num_samples, generator) for posterior in result.personal.values()]
+    variables: Variables = {}
+    for site in result.posterior.coordinates.sites:
+        name = f"personal_{site.name}"
+        while name in result.posterior.site_names:
+            name += "_"
+        value = np.stack([_array(drawn[site.name]) for drawn in draws], 1)
+        variables[name] = ([*SAMPLE, "client", *dimensions(site.name, site.shape, result.columns)], value[None])
+    return Group(variables, {"client": np.array(list(result.personal), dtype=object)})
 
 
 def sampled(value: Tensor) -> tuple[list[str], np.ndarray]:
