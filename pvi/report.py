@@ -141,6 +141,23 @@ def render_metrics(table: pd.DataFrame, title: str = "Held-out rows") -> Table:
     return shown
 
 
+def render_personal_metrics(table: pd.DataFrame, title: str = "Held-out rows: personal / global model") -> Table:
+    """What :func:`pvi.diagnostics.personal_metrics` gives, for the terminal: both models' numbers in one cell."""
+    shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
+    shown.add_column("client", overflow="fold")
+    shown.add_column("rows", justify="right")
+    headings = {"log_density": "log density (nats)", "auroc": "AUROC", "rmse": "RMSE"}
+    metrics = [str(name).removesuffix("_pm") for name in table.columns if str(name).endswith("_pm")]
+    for name in metrics:
+        shown.add_column(headings.get(name, name), justify="right")
+    for client, row in table.iterrows():
+        pairs = [[row[f"{name}_{model}"] for model in ("pm", "gm")] for name in metrics]
+        cells = [" / ".join("" if math.isnan(value) else f"{value:.3f}" for value in pair) for pair in pairs]
+        cells = ["" if cell == " / " else cell for cell in cells]
+        shown.add_row(escape(str(client)), str(int(row["n"])), *cells, style="bold" if client == ALL else "")
+    return shown
+
+
 def _decimals(sd: float) -> int:
     """Decimals that show two digits of a standard deviation, at most eight."""
     return min(8, max(0, 1 - math.floor(math.log10(sd)))) if sd > 0 and math.isfinite(sd) else 3
@@ -162,4 +179,5 @@ __all__ = [
     "ratio_name",
     "render_coefficients",
     "render_metrics",
+    "render_personal_metrics",
 ]

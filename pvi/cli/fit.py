@@ -64,9 +64,9 @@ def fit(
     ] = None,
     algorithm: Annotated[str, _option(ALGORITHM, "A name from `pvi algorithms`.")] = "pvi",
     alpha: Annotated[float | None, _option(ALGORITHM, "Power of power-ep and stochastic-ep in (0, 1].")] = None,
-    setting: Annotated[
+    set: Annotated[
         Texts,
-        _option(ALGORITHM, "An option of the algorithm, such as zeta=1 of pfedbayes; repeat.", "--set"),
+        _option(ALGORITHM, "An option of the algorithm, such as zeta=1 of pfedbayes; repeat."),
     ] = None,
     schedule: Annotated[
         str | None, _option(ALGORITHM, f"{', '.join(NAMED)}; default by the algorithm (pvi: synchronous).")
@@ -134,7 +134,7 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
         values["files"] = tuple(str(path) for path in values["files"])
     if values.get("separator") in ("\\t", "tab"):
         values["separator"] = "\t"
-    for key in ("argument", "setting"):
+    for key in ("argument", "set"):
         if key in values:
             values[key] = tuple(values[key])
     if "damping" in values:
@@ -162,9 +162,9 @@ def _options(given: dict[str, Any], config: Path | None, console: Console) -> Fi
 def merged(before: FitOptions, given: dict[str, Any]) -> FitOptions:
     """Options with those given besides; of the algorithm's own (``--set``) each by itself, of the same algorithm."""
     if given.get("algorithm", before.algorithm) == before.algorithm:
-        both = settings.named(before.setting) | settings.named(given.get("setting", ()))
-        return replace(before, **given | {"setting": tuple(both.values())})
-    return replace(before, **{"setting": ()} | given)
+        both = settings.named(before.set) | settings.named(given.get("set", ()))
+        return replace(before, **given | {"set": tuple(both.values())})
+    return replace(before, **{"set": ()} | given)
 
 
 def _is_explicit(context: typer.Context, name: str) -> bool:

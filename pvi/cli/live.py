@@ -1,6 +1,7 @@
 """Rounds as they happen: a progress bar on a terminal, a line a round elsewhere; warnings between them."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -8,22 +9,24 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pvi.cli.options import FitOptions
-from pvi.cli.parts import is_timed
+from pvi.cli.parts import algorithm, is_timed
+from pvi.conclusion import elbo_name
 from pvi.history import Round
 from pvi.progress import describe
 
-Show = Callable[[Round, float], None]
+Show = Callable[[Round, float, float], None]
+"""Takes a round's record, and the held-out log density by the shared and by the personal posteriors (else NaN)."""
 
 
 @contextmanager
 def shown(console: Console, rounds: int, options: FitOptions) -> Iterator[Show]:
-    """A function to call after every round with its record and the held-out log density a row."""
+    """A function to call after every round with its record and the held-out log densities a row."""
     with warnings_on(console):
         if not console.is_terminal:
             width = len(str(rounds))
 
-            def say(record: Round, heldout: float) -> None:
-                text = f"round {record.number:{width}}/{rounds}  {line(record, heldout, options)}"
+            def say(record: Round, heldout: float, personal: float) -> None:
+                text = f"round {record.number:{width}}/{rounds}  {line(record, heldout, options, personal)}"
                 console.print(text, highlight=False, markup=False)
 
             yield say
@@ -32,12 +35,18 @@ def shown(console: Console, rounds: int, options: FitOptions) -> Iterator[Show]:
         columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(20), said)
         with Progress(*columns, TimeRemainingColumn(compact=True), console=console) as bar:
             task = bar.add_task("", total=rounds)
-            yield lambda record, heldout: bar.update(task, advance=1, description=line(record, heldout, options))
+
+            def update(record: Round, heldout: float, personal: float) -> None:
+                bar.update(task, advance=1, description=line(record, heldout, options, personal))
+
+            yield update
 
 
-def line(record: Round, heldout: float, options: FitOptions) -> str:
+def line(record: Round, heldout: float, options: FitOptions, personal: float = math.nan) -> str:
     """What a round achieved, and how: the damping where it varies, the mixing, the simulated time, what was learned."""
-    parts = [describe(record, heldout)]
+    parts = [describe(record, heldout, elbo_name(algorithm(options)))]
+    if math.isfinite(personal):
+        parts.append(f"personal {personal:.4f}")
     if isinstance(options.damping, str):
         tries = f" ({record.attempts} attempts)" if record.attempts > 1 else ""
         parts.append(f"damping {record.damping:.3g}{tries}")

@@ -23,7 +23,7 @@ class FitOptions:
     """The options of ``pvi fit`` but for where the output goes; names are those of the command line.
 
     ``None`` for schedule, damping and rounds means the algorithm's own. :mod:`pvi.cli.parts` makes objects of them;
-    ``setting`` is ``--set``, the algorithm's own options.
+    ``set`` holds the algorithm's own options.
     """
 
     files: tuple[str, ...]
@@ -48,7 +48,7 @@ class FitOptions:
     guide: str = "mean-field"
     algorithm: str = "pvi"
     alpha: float | None = None
-    setting: tuple[str, ...] = ()
+    set: tuple[str, ...] = ()
     schedule: str | None = None
     subset_size: int | None = None
     latency: tuple[str, ...] = ()

@@ -17,18 +17,21 @@ from pvi.result import Result
 CONFIG = "config.json"
 NETCDF = "posterior.nc"
 HELDOUT, HYPERPARAMETERS = "heldout.csv", "hyperparameters.csv"
+PERSONAL, COEFFICIENTS = "personal.csv", "personal_summary.csv"
 WRITTEN = {
     CONFIG: "All options, versions and the tables' schema; pvi fit --config repeats the run.",
     "posterior.safetensors": "Posterior and prior.",
-    "factors.safetensors": "What the clients hold: factors and private latents.",
+    "factors.safetensors": "What the clients hold: factors, private latents, personal posteriors.",
     "result.json": "Sites, settings, rounds; pvi.load(folder) reads these three.",
-    NETCDF: "Draws for ArviZ, private latents included.",
+    NETCDF: "Draws for ArviZ, latents of clients included.",
     "summary.csv": "The coefficient table.",
+    COEFFICIENTS: "The same of every client's personal posterior.",
     "history.csv": "Every round.",
     HELDOUT: "Held-out metrics by client.",
+    PERSONAL: "Held-out rows by the personal (pm) and the global posterior (gm).",
     HYPERPARAMETERS: "The hyperparameters, learned or as given.",
     "forest.png": "Coefficients with 95 % intervals.",
-    "convergence.png": "ELBO by communications.",
+    "convergence.png": "The rounds' ELBO (or objective) by communications.",
 }
 MOST_NUMBERS = 5_000_000
 """Draws times rows that are held at a time: 40 MB."""
@@ -58,29 +61,44 @@ def write(
     folder: Path,
     result: Result,
     config: dict[str, Any],
-    heldout: Sequence[float],
-    metrics: pd.DataFrame | None,
+    curves: Mapping[str, Sequence[float]],
+    metrics: Mapping[str, pd.DataFrame],
     rows: bool,
 ) -> None:
     """All files of a run, tables without content left out.
 
-    ``heldout`` is the log density a row after each round; ``rows``: also the clients' rows.
+    ``curves``: the held-out log density a row after each round, of the ``global`` posterior and of ``personal`` ones
+    (empty without these); ``metrics``: tables of held-out rows by file name; ``rows``: also the clients' rows.
     """
     result.save(folder)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     coefficient_table(result).to_csv(folder / "summary.csv", index=False)
     history = history_frame(result)
-    if metrics is not None:
-        history.insert(2, "heldout_log_density", pd.Series(heldout))
-    for name, table, index in ((HELDOUT, metrics, True), (HYPERPARAMETERS, hyperparameter_frame(result), False)):
+    shown = curves if HELDOUT in metrics else {}
+    for place, (name, suffix) in enumerate((("global", ""), ("personal", "_personal")), 2):
+        if shown.get(name):
+            history.insert(place, f"heldout_log_density{suffix}", pd.Series(shown[name]))
+    tables = {
+        HELDOUT: metrics.get(HELDOUT),
+        PERSONAL: metrics.get(PERSONAL),
+        HYPERPARAMETERS: hyperparameter_frame(result).set_index("hyperparameter"),
+        COEFFICIENTS: personal_coefficients(result) if result.personal else None,
+    }
+    for name, table in tables.items():
         if table is None or table.empty:
             (folder / name).unlink(missing_ok=True)
         else:
-            table.to_csv(folder / name, index=index)
+            table.to_csv(folder / name)
     history.to_csv(folder / "history.csv", index=False)
     forest(result, folder / "forest.png")
-    convergence(result, folder / "convergence.png", heldout if metrics is not None else None)
+    convergence(result, folder / "convergence.png", shown.get("global"), shown.get("personal"))
     to_netcdf(result, folder / NETCDF, draws_for(result.data) if rows else 1000, rows=rows)
+
+
+def personal_coefficients(result: Result) -> pd.DataFrame:
+    """The coefficient table of each client's personal posterior, one under the other."""
+    tables = {client: coefficient_table(result.of_client(client)) for client in result.personal}
+    return pd.concat(tables, names=["client"]).droplevel(1)
 
 
 def draws_for(clients: Mapping[str, Batch]) -> int:

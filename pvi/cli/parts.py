@@ -28,10 +28,10 @@ def algorithm(options: FitOptions) -> Algorithm:
         with_alpha = [name for name, build in ALGORITHMS.items() if "alpha" in inspect.signature(build).parameters]
         if options.algorithm not in with_alpha:
             raise ValueError(f"--alpha is for --algorithm {' or '.join(with_alpha)}, not for {options.algorithm!r}")
-        if "alpha" in settings.named(options.setting):
+        if "alpha" in settings.named(options.set):
             raise ValueError("--alpha and --set alpha=... say the same; leave one of them out")
         more["alpha"] = options.alpha
-    return settings.built(options.algorithm, build, options.setting, **more)
+    return settings.built(options.algorithm, build, options.set, **more)
 
 
 def schedule(options: FitOptions) -> Schedule | None:

@@ -1,36 +1,39 @@
 """From options to a run's folder: tables, rounds, report. ``pvi fit`` and ``pvi demo`` are this and little else."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from pvi import run
-from pvi.cli import live, output, parts
+from pvi.cli import live, output, parts, screen
 from pvi.cli.checks import check, check_columns
 from pvi.cli.errors import learning_explained
 from pvi.cli.options import FitOptions, config, digests, model_digest
-from pvi.cli.summary import hyperparameter_frame, hyperparameter_table, private_table, remarks
-from pvi.cli.words import doubts, explanations, noise_note
-from pvi.data import Tables, describe, read_tables
+from pvi.cli.words import noise_note
+from pvi.data import Tables, read_tables
+from pvi.diagnostics import heldout_log_density
+from pvi.diagnostics.personal import with_personal
 from pvi.programs.batch import Batch
-from pvi.report import coefficient_table, heldout_log_density, heldout_metrics, render_coefficients, render_metrics
 from pvi.result import Result
 
 
 class Played(NamedTuple):
-    """A result, the held-out log density after each round, and whether the user stopped it early."""
+    """A result, the held-out log densities after each round, and whether the user stopped it early.
+
+    ``heldout`` are by the shared posterior (and private latents), ``personal`` by personal ones, empty without these.
+    """
 
     result: Result
     heldout: list[float]
     interrupted: bool
+    personal: list[float] = []  # noqa: RUF012 - a record, never changed
 
 
 def load_tables(options: FitOptions) -> Tables:
@@ -82,20 +85,24 @@ def play(options: FitOptions, tables: Tables, console: Console) -> Played:
     # As many as for the table at the end, so that the last round's number is the table's.
     draws = output.draws_for(holdout)
     heldout: list[float] = []
+    personal: list[float] = []
     interrupted, result = False, None
     try:
         with live.shown(console, rounds, options) as show:
             for bare in found:
                 result = replace(bare, columns=tables.columns)
                 heldout.append(heldout_log_density(result, holdout, draws))
-                show(result.history[-1], heldout[-1])
+                if result.personal:
+                    personal.append(heldout_log_density(with_personal(result), holdout, draws))
+                show(result.history[-1], heldout[-1], personal[-1] if personal else math.nan)
     except KeyboardInterrupt:
         if result is None:
             raise
         interrupted = True
     assert result is not None  # there is at least one round
-    heldout += [float("nan")] * (len(result.history) - len(heldout))
-    return Played(result, heldout, interrupted)
+    for curve in (heldout, personal) if personal else (heldout,):
+        curve += [math.nan] * (len(result.history) - len(curve))
+    return Played(result, heldout, interrupted, personal)
 
 
 def with_arguments(
@@ -117,17 +124,18 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
     tables = load_tables(options)
     check_columns(options, tables.schema)
     replaces = output.check_folder(folder, overwrite)
-    show_tables(tables, console)
+    screen.show_tables(tables, console)
     noise = noise_note(options, tables)
     if noise:
         console.print(f"Note: {noise}\n", style="yellow", highlight=False, markup=False)
     played = play(options, tables, console)
-    metrics = report(options, tables, played, console)
+    holdout = with_arguments(tables.holdout, options.model_arguments())
+    found = screen.report(options, played.result, holdout, played.interrupted, console)
     extra: dict[str, Any] = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
     if model_sha256 is not None:
         extra["model_sha256"] = model_sha256
     settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
-    output.write(folder, played.result, settings, played.heldout, metrics, rows)
+    output.write(folder, played.result, settings, {"global": played.heldout, "personal": played.personal}, found, rows)
     replaced = " (the earlier run there was replaced)" if replaces else ""
     console.print(f"\nWritten to {folder}/{replaced}:", style="bold", highlight=False, markup=False)
     files = Table.grid(padding=(0, 2))
@@ -137,53 +145,6 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
             files.add_row(Text(f"  {name}", style="cyan"), Text(what + held))
     console.print(files)
     return played
-
-
-def show_tables(tables: Tables, console: Console) -> None:
-    """The clients and the notes of the tables."""
-    frame = describe(tables)
-    shown = Table(title="Clients", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left")
-    shown.add_column("client", overflow="fold")
-    for name in frame.columns:
-        shown.add_column(str(name), justify="right")
-    for client, row in frame.iterrows():
-        cells = [f"{value:.1%}" if key == "positives" else f"{value:g}" for key, value in row.items()]
-        shown.add_row(escape(str(client)), *cells)
-    console.print(shown)
-    for note in tables.notes:
-        console.print(f"Note: {note}", style="dim", highlight=False, markup=False)
-    console.print(f"{len(tables.columns)} features; the target is {tables.target!r}.\n", highlight=False, markup=False)
-
-
-def report(options: FitOptions, tables: Tables, played: Played, console: Console) -> Any:
-    """Coefficients, held-out metrics, and what to know about them; returns the metrics (None without such rows)."""
-    result = played.result
-    console.print()
-    console.print(render_coefficients(coefficient_table(result), width=console.width))
-    for sentence in explanations(options):
-        console.print(sentence, highlight=False, markup=False)
-    hyperparameters = hyperparameter_frame(result)
-    private, about_private = private_table(result)
-    for table in (None if hyperparameters.empty else hyperparameter_table(hyperparameters), private):
-        if table is not None:
-            console.print()
-            console.print(table)
-    if about_private:
-        console.print(about_private, highlight=False, markup=False)
-    metrics = None
-    holdout = with_arguments(tables.holdout, options.model_arguments())
-    if holdout:
-        metrics = heldout_metrics(result, holdout, output.draws_for(holdout))
-        console.print()
-        console.print(render_metrics(metrics))
-    rounds = result.history
-    plural = "round" if len(rounds) == 1 else "rounds"
-    console.print(f"ELBO {result.elbo:.3f} nats after {len(rounds)} {plural}.", highlight=False)
-    for sentence in remarks(options, rounds):
-        console.print(sentence, highlight=False, markup=False)
-    for doubt in doubts(options, rounds, played.interrupted):
-        console.print(doubt, style="yellow", highlight=False, markup=False)
-    return metrics
 
 
 def device(name: str) -> torch.device:

@@ -15,6 +15,7 @@ from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, model_changed, options_from, read_config
 from pvi.cli.output import MOST_NUMBERS, draws_for
 from pvi.data import Schema, read_frame
+from pvi.diagnostics.personal import with_personal
 from pvi.programs.batch import Batch
 from pvi.report import heldout_metrics, render_metrics
 from pvi.result import Result
@@ -29,7 +30,10 @@ def predict(
     draws: Annotated[int, typer.Option(help="Posterior draws.", min=2)] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
     client: Annotated[
-        str | None, typer.Option(help="Whose rows these are, for models with private latents; else a new client's.")
+        str | None,
+        typer.Option(
+            help="Whose rows these are, where clients have latents or posteriors of their own; else a new client's."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model, where it is no longer found under its name.")] = None,
     allow_unseen: Annotated[
@@ -76,12 +80,17 @@ def predict(
             out.parent.mkdir(parents=True, exist_ok=True)
             table.to_csv(out, index=False)
             messages.print(f"{len(table)} rows written to {out}", highlight=False, markup=False)
+        if result.personal and client is None:
+            said = (
+                f"predicted by the global posterior; --client NAME takes a client's own ({', '.join(result.personal)})"
+            )
+            messages.print(f"Note: {said}.", style="dim", highlight=False, markup=False)
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
         if y is not None:
             rows = {client or file.name: Batch((x, y), arguments)}
             # Without --client the rows are a new client's, whatever the file is called.
-            known = result if client is not None else replace(result, local={})
+            known = with_personal(result) if client is not None else replace(result, local={})
             metrics = heldout_metrics(known, rows, min(draws, draws_for(rows)), seed)
             messages.print(render_metrics(metrics.head(1), "Against the target in the file"))
             messages.print("(rows that took part in the fit look better than new ones)", style="dim", highlight=False)

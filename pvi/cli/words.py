@@ -4,8 +4,10 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 
-from pvi.cli import parts
+from pvi.algorithms import Algorithm
+from pvi.cli import noisy, parts
 from pvi.cli.options import FitOptions
+from pvi.conclusion import elbo_name
 from pvi.data import Tables
 from pvi.history import Round, falling
 from pvi.programs.names import resolve_model
@@ -29,9 +31,25 @@ def explanations(options: FitOptions) -> list[str]:
     if scaled:
         said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
     if options.guide == "mean-field":
+        algorithm = parts.algorithm(options)
+        instead = "; --guide full keeps them" if algorithm.solver is None else ""
+        said.append(f"Mean-field intervals ignore correlations between coefficients and are often too narrow{instead}.")
+        if algorithm.energy.personal:
+            said += personal_explanations(algorithm)
+    return said
+
+
+def personal_explanations(algorithm: Algorithm) -> list[str]:
+    """What a global posterior is that clients have personal ones beside."""
+    said = [
+        "These are the coefficients of the global posterior, the clients' common prior; it is not what all rows "
+        "together say. The clients' own are in personal_summary.csv and forest.png."
+    ]
+    zeta = algorithm.energy.weight
+    if zeta != 1 and getattr(algorithm.solver, "kl_scale", None) == "paper":
+        counts = f"rows count {1 / zeta:.3g} times" if zeta else "posterior has no prior, as if rows counted infinitely"
         said.append(
-            "Mean-field intervals ignore correlations between coefficients and are often too narrow; --guide full "
-            "keeps them."
+            f"With zeta {zeta:g} a client's {counts} in its own posterior; --set zeta=1 is Bayes' rule with that prior."
         )
     return said
 
@@ -41,8 +59,11 @@ def doubts(options: FitOptions, rounds: Sequence[Round], interrupted: bool) -> I
     if interrupted:
         asked = parts.rounds(options)
         yield f"Stopped by you: {len(rounds)} of {asked} rounds were played, and are what is written."
-    diverging = falling(rounds)
-    if diverging:
+    algorithm = parts.algorithm(options)
+    diverging = falling(rounds) if algorithm.factors else ""
+    if algorithm.solver is not None:
+        yield from noisy.doubts(options.algorithm, elbo_name(algorithm), rounds)
+    elif diverging:
         yield f"{diverging[0].upper()}{diverging[1:]}."
     elif not _ends_by_itself(options, rounds):
         yield from _unsettled(options, rounds, interrupted)

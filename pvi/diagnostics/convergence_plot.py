@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 def convergence(
-    result: Result, path: str | Path, heldout: Sequence[float] | None = None, *, simulated_time: bool = False
+    result: Result,
+    path: str | Path,
+    heldout: Sequence[float] | None = None,
+    personal: Sequence[float] | None = None,
+    *,
+    simulated_time: bool = False,
 ) -> None:
     """ELBO against communications, its distance to the last one on a log axis, and held-out log density.
 
-    ``heldout`` has one number a round, nats a row. Rounds with a shortened step, a rejected update, a repetition
-    (``damping="auto"``) or an accelerated step are marked. With ``simulated_time`` the horizontal axis is the
-    schedule's clock: asynchronous rounds then show how long clients were waited for. Raises ``ValueError`` where the
-    rounds have no simulated time.
+    ``heldout`` has one number a round, nats a row, and ``personal`` those by the clients' personal posteriors. Rounds
+    with a shortened step, a rejected update, a repetition (``damping="auto"``) or an accelerated step are marked. With
+    ``simulated_time`` the horizontal axis is the schedule's clock: asynchronous rounds then show how long clients were
+    waited for. Raises ``ValueError`` where the rounds have no simulated time.
     """
     rounds = result.history
     sent: list[float] = list(accumulate(record.communications for record in rounds))
@@ -54,9 +59,14 @@ def convergence(
         axes[1].text(0.5, 0.5, "one round only", transform=axes[1].transAxes, ha="center", color=GREY)
         axes[1].set_yticks([])
     if shown and heldout is not None:
-        axes[2].plot(sent[: len(heldout)], heldout, color=BLUE, marker="o", ms=3.5, lw=1.4)
+        label = "global" if personal else None
+        axes[2].plot(sent[: len(heldout)], heldout, color=BLUE, marker="o", ms=3.5, lw=1.4, label=label)
+        if personal:
+            axes[2].plot(sent[: len(personal)], personal, color=ORANGE, marker="o", ms=3.5, lw=1.4, label="personal")
         axes[2].set_title("held-out log density (nats a row)", fontsize=10, loc="left")
-        _late_range(axes[2], list(heldout), 0.005)
+        # One after the other, early rounds first: the late half holds the late rounds of both.
+        both = [value for pair in zip(heldout, personal or heldout, strict=True) for value in pair]
+        _late_range(axes[2], both, 0.005)
     _marks(axes[0], sent, result)
     for panel in axes:
         panel.set_xlabel("simulated time (s)" if simulated_time else "communications (messages)", fontsize=9)

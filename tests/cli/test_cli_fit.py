@@ -10,12 +10,12 @@ from conftest import OPTIONS
 
 import pvi
 from pvi import run
-from pvi.cli.output import HYPERPARAMETERS, WRITTEN
+from pvi.cli.output import COEFFICIENTS, HYPERPARAMETERS, PERSONAL, WRITTEN
 from pvi.programs.names import resolve_model
 
 
 def test_all_files_are_written(run_folder):
-    assert {path.name for path in run_folder.iterdir()} == set(WRITTEN) - {HYPERPARAMETERS}
+    assert {path.name for path in run_folder.iterdir()} == set(WRITTEN) - {HYPERPARAMETERS, PERSONAL, COEFFICIENTS}
     result = pvi.load(run_folder)
     assert {"age", "dose"} < set(result.columns)
     assert len(result.columns) == 4  # ward has a reference level and two others

@@ -16,7 +16,7 @@ from pvi.cli.options import FitOptions
 
 
 def options(*texts: str, algorithm: str = "pfedbayes", **more: object) -> FitOptions:
-    return FitOptions(files=("a.csv",), target="died", algorithm=algorithm, setting=texts, **more)
+    return FitOptions(files=("a.csv",), target="died", algorithm=algorithm, set=texts, **more)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,17 @@ def test_types_that_a_command_line_cannot_say():
 
 
 def test_a_config_is_repeated_with_each_option_by_itself(tmp_path):
-    given = {"files": ["a.csv"], "target": "died", "algorithm": "pfedbayes", "setting": ["zeta=1", "subset=3"]}
-    assert _options(given, None, None).setting == ("zeta=1", "subset=3")
+    given = {"files": ["a.csv"], "target": "died", "algorithm": "pfedbayes", "set": ["zeta=1", "subset=3"]}
+    assert _options(given, None, None).set == ("zeta=1", "subset=3")
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"format": 1, "options": given, "files": {}}))
-    assert _options({}, path, None).setting == ("zeta=1", "subset=3")
-    assert _options({"setting": ["zeta=2"]}, path, None).setting == ("zeta=2", "subset=3")
+    assert _options({}, path, None).set == ("zeta=1", "subset=3")
+    assert _options({"set": ["zeta=2"]}, path, None).set == ("zeta=2", "subset=3")
     other = _options({"algorithm": "pvi"}, path, None)
-    assert (other.algorithm, other.setting) == ("pvi", ())
+    assert (other.algorithm, other.set) == ("pvi", ())
 
 
-def test_the_command_line_says_it(call, hospitals, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+def test_the_command_line_says_it(call, hospitals, tmp_path):
     assert "--set " in call("fit", "--help").output
     common = ("fit", *hospitals, "--target", "died", "--out", tmp_path / "run")
     outcome = call(*common, "--algorithm", "pfedbayes", "--set", "zeta=small")
