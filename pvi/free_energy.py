@@ -53,7 +53,7 @@ def free_energy(
     estimates = dict(zip(problem.clients, found, strict=True))
     variance = sum(estimate.standard_error**2 for estimate in estimates.values())
     divergence = energy.weight * kl(server.prior.family, natural, server.prior.natural).item() if energy.weight else 0.0
-    if problem.prior_problem is not None:
+    if problem.prior_problem is not None and energy.weight:
         correction = client_term(problem.prior_problem, natural, None, seed=len(estimates))
         divergence, variance = divergence - correction.value, variance + correction.standard_error**2
     return FreeEnergy({name: estimate.value for name, estimate in estimates.items()}, divergence, variance**0.5)

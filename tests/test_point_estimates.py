@@ -214,7 +214,6 @@ def heavy(x, y):
         pyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
 
 
-@pytest.mark.xfail(strict=True, reason="the free energy counts the correction of a prior outside the family")
 def test_the_prior_is_no_part_of_the_reported_value():
     data = clients()
     result = pvi.fit(heavy, data, guide="mean-field", algorithm=pvi.FedAvg(5, **FULL), rounds=3)

@@ -13,7 +13,7 @@ from pvi.diagnostics import plot_partition
 from pvi.experiments import folder as pages
 from pvi.experiments.page import draw_reliability, write_report
 from pvi.experiments.play import Curves, frame, play
-from pvi.experiments.protocol import Experiment, Setting
+from pvi.experiments.protocol import Experiment, Illustrated, Setting
 
 PRESETS = ("full", "quick")
 
@@ -73,6 +73,8 @@ class Records:
         """A method came to its end. The curves go last: what they hold is not played again."""
         if part.seed == 0:
             draw_reliability(self.folder, part)
+            if isinstance(self.experiment, Illustrated):
+                self.experiment.illustrate(self.folder, part.result, part.setting, part.method)
         self.curves = pd.concat([self.curves, frame(part.records)], ignore_index=True)
         pages.write_curves(self.folder, self.curves)
 

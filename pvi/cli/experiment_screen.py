@@ -57,6 +57,7 @@ def line(stand: Stand) -> str:
     parts = [f"seed {stand.seed}", f"{stand.method}{going}", f"ELBO {found['elbo']:.2f}"]
     if "elbo_gap" in found:
         parts.append(f"gap {found['elbo_gap']:.3g}")
+    parts += [f"{name.upper()} {found[f'{name}_at_mean']:.2f} %" for name in ("pm", "gm") if f"{name}_at_mean" in found]
     if "log_likelihood" in found:
         parts.append(f"test {found['log_likelihood']:.4f}")
     return "  ".join([*parts, f"{found['seconds']:.1f} s"])

@@ -4,9 +4,10 @@ from typing import Any
 
 from pvi.experiments.icu import ICU
 from pvi.experiments.mnist import MNIST
+from pvi.experiments.pfedbayes import PFedBayes
 from pvi.experiments.uci import UCI
 
-EXPERIMENTS: dict[str, Any] = {kind.NAME: kind for kind in (UCI, ICU, MNIST)}
+EXPERIMENTS: dict[str, Any] = {kind.NAME: kind for kind in (UCI, ICU, MNIST, PFedBayes)}
 """By their names on the command line."""
 
-__all__ = ["EXPERIMENTS", "ICU", "MNIST", "UCI"]
+__all__ = ["EXPERIMENTS", "ICU", "MNIST", "UCI", "PFedBayes"]

@@ -80,6 +80,21 @@ def at_least(method: str, metric: str, bound: float) -> Callable[[pd.DataFrame],
     return verdict
 
 
+def within(method: str, metric: str, value: float, tolerance: float) -> Callable[[pd.DataFrame], Verdict]:
+    """``method`` ends within ``tolerance`` of a published ``value``, in the mean over the seeds."""
+
+    def verdict(curves: pd.DataFrame) -> Verdict:
+        found = values(curves, method, metric)
+        if not found.notna().any():
+            return Verdict(None, "")
+        over_seeds, shown = interval(found.tolist()), METRICS[metric]
+        away = over_seeds.mean - value
+        said = f"{method}: {shown.short} {over_seeds.text(shown.digits)}, {away:+.{shown.digits}f}"
+        return Verdict(bool(abs(away) <= tolerance), f"{said} (tolerance {tolerance:g})")
+
+    return verdict
+
+
 def _compare(curves: pd.DataFrame, method: str, other: str, metric: str, tolerance: float, within: bool) -> Verdict:
     found, shown = difference(curves, method, other, metric), METRICS[metric]
     if found is None:

@@ -18,7 +18,7 @@ from pvi.experiments.protocol import Setting
 
 CONFIG, CURVES, TABLE, PICTURE, REPORT = "config.json", "curves.csv", "table.csv", "curves.png", "README.md"
 WRITTEN = (CONFIG, CURVES, TABLE, PICTURE, REPORT)
-PARTITION, DRAFT, RELIABILITY = "partition.png", f"{CURVES}.part", "reliability-"
+PARTITION, DRAFT, RELIABILITY, OWN_PICTURE = "partition.png", f"{CURVES}.part", "reliability-", "picture-"
 
 
 def options_of(experiment: Any) -> dict[str, Any]:
@@ -126,7 +126,9 @@ def clear(folder: Path) -> None:
 
 def is_own(name: str) -> bool:
     """Whether a file of this name is one that a run writes."""
-    return name in (*WRITTEN, PARTITION, DRAFT) or (name.startswith(RELIABILITY) and name.endswith(".png"))
+    return name in (*WRITTEN, PARTITION, DRAFT) or (
+        name.startswith((RELIABILITY, OWN_PICTURE)) and name.endswith(".png")
+    )
 
 
 def write_config(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Metric(NamedTuple):
     """How a column of the curves is called (in full, and in narrow tables) and written.
 
-    ``log`` where its curve is read on a log axis.
+    ``log`` where its curve is read on a log axis. ``peak_of`` is the column whose best round this is.
     """
 
     label: str
@@ -14,6 +14,7 @@ class Metric(NamedTuple):
     digits: int
     higher_is_better: bool
     log: bool = False
+    peak_of: str = ""
 
 
 METRICS: dict[str, Metric] = {
@@ -26,5 +27,17 @@ METRICS: dict[str, Metric] = {
     "brier": Metric("Brier score", "Brier", 4, False),
     "elbo": Metric("ELBO (nats)", "ELBO", 2, True),
     "elbo_gap": Metric("ELBO gap (nats)", "ELBO gap", 3, False, log=True),
+    "pm": Metric("PM accuracy (%)", "PM", 2, True),
+    "gm": Metric("GM accuracy (%)", "GM", 2, True),
+    "pm_at_mean": Metric("PM accuracy at the mean weights (%)", "PM at mean", 2, True),
+    "gm_at_mean": Metric("GM accuracy at the mean weights (%)", "GM at mean", 2, True),
+    "pm_peak": Metric("PM, best round (%)", "PM peak", 2, True, peak_of="pm_at_mean"),
+    "gm_peak": Metric("GM, best round (%)", "GM peak", 2, True, peak_of="gm_at_mean"),
+    "pm_log_likelihood": Metric("PM test log-likelihood (nats a row)", "PM log-lik.", 4, True),
+    "gm_log_likelihood": Metric("GM test log-likelihood (nats a row)", "GM log-lik.", 4, True),
+    "pm_ece": Metric("PM calibration error", "PM calib.", 4, False),
+    "gm_ece": Metric("GM calibration error", "GM calib.", 4, False),
+    "pm_entropy": Metric("PM predictive entropy (nats)", "PM entropy", 3, False),
+    "gm_entropy": Metric("GM predictive entropy (nats)", "GM entropy", 3, False),
     "kl": Metric("KL to global VI (nats)", "KL", 2, False, log=True),
 }

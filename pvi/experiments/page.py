@@ -10,7 +10,7 @@ import pandas as pd
 from pvi.diagnostics import heldout_probabilities, reliability
 from pvi.experiments.claims import answer, answered
 from pvi.experiments.figures import plot_curves
-from pvi.experiments.folder import PARTITION, PICTURE, RELIABILITY, REPORT, TABLE
+from pvi.experiments.folder import OWN_PICTURE, PARTITION, PICTURE, RELIABILITY, REPORT, TABLE
 from pvi.experiments.play import Curves
 from pvi.experiments.protocol import Experiment
 from pvi.experiments.summary import differences, numbers, table
@@ -52,6 +52,7 @@ def write_report(
     if (folder / PARTITION).exists():
         lines += [f"![Who holds what]({PARTITION})", ""]
     lines += [f"![Calibration]({path.name})" for path in sorted(folder.glob(f"{RELIABILITY}*.png"))] + [""]
+    lines += [f"![{path.stem}]({path.name})" for path in sorted(folder.glob(f"{OWN_PICTURE}*.png"))] + [""]
     if notes:
         lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import pandas as pd
 from torch import Tensor
@@ -17,6 +18,7 @@ Pair = tuple[Tensor, Tensor]
 class Method:
     """One line of the table: a name, the options of :func:`pvi.fit`, and how many rounds.
 
+    ``options`` may name a ``model`` and a ``guide`` of the method's own in the place of the setting's.
     ``messages`` a round, where the run's own count is not the federation's: global VI by mini-batches would need two
     for every gradient (Ashman et al. 2022, theorem 3.1). ``every`` so many rounds the test set is predicted, and after
     the last. Raises ``ValueError`` for ``rounds`` and ``every`` below 1 and a damping outside (0, 1]: a mistake in the
@@ -42,6 +44,7 @@ class Setting:
     """One seed's problem: the program and its guide, each client's training rows, and the test rows.
 
     ``parts`` with ``labels`` are the partition as row numbers, for its picture; ``notes`` sentences for the user.
+    ``test_by_client`` are the test rows of each client where they have their own: ``test`` end to end.
     """
 
     model: Callable[..., Any] | str
@@ -52,6 +55,7 @@ class Setting:
     labels: Any = ()
     notes: tuple[str, ...] = ()
     seed: int = 0
+    test_by_client: Mapping[str, Pair] = field(default_factory=dict)
 
 
 class Verdict(NamedTuple):
@@ -108,3 +112,11 @@ class Experiment(Protocol):
 
     def claims(self) -> Sequence[Claim]:
         """What the paper says of these methods."""
+
+
+@runtime_checkable
+class Illustrated(Protocol):
+    """An experiment with pictures of its own."""
+
+    def illustrate(self, folder: Path, result: Result, setting: Setting, method: str) -> None:
+        """Draw what a method came to at its end at seed 0, into files ``picture-*.png``."""

@@ -37,8 +37,17 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def last_rounds(curves: pd.DataFrame) -> pd.DataFrame:
-    """Each method's last round at each seed, methods in the order of the curves."""
-    return curves.loc[curves.groupby(["method", "seed"], sort=False)["round"].idxmax()]
+    """Each method's last round at each seed, methods in the order of the curves; with the best rounds of the metrics
+    that ask for them.
+    """
+    groups = curves.groupby(["method", "seed"], sort=False)
+    found = curves.loc[groups["round"].idxmax()]
+    peaks = {name: metric.peak_of for name, metric in METRICS.items() if metric.peak_of in curves}
+    for name, column in peaks.items():
+        best = groups[column].max() if METRICS[name].higher_is_better else groups[column].min()
+        keys = pd.MultiIndex.from_frame(found[["method", "seed"]])
+        found = found.assign(**{name: best.reindex(keys).to_numpy()})
+    return found
 
 
 def values(curves: pd.DataFrame, method: str, metric: str) -> pd.Series:
@@ -67,7 +76,7 @@ def differences(curves: pd.DataFrame, baseline: str, metrics: Sequence[str]) -> 
     that are differences already, or that nobody measured, are left out; empty where the baseline was not run.
     """
     rows: dict[str, dict[str, str]] = {}
-    shown = [name for name in metrics if name not in ("elbo_gap", "kl") and name in curves]
+    shown = [name for name in metrics if name not in ("elbo_gap", "kl") and name in last_rounds(curves)]
     for method in curves["method"].unique():
         found = {name: difference(curves, method, baseline, name) for name in shown}
         if method != baseline and any(found.values()):

@@ -5,7 +5,7 @@ they were sent, and applies them together. Synchronous, sequential and asynchron
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 
@@ -26,7 +26,7 @@ class Collect:
 
     clients: tuple[str, ...]
     time: float = 0.0
-    asked: tuple[str, ...] | None = None
+    asked: tuple[str, ...] | None = field(default=None, repr=False)
 
 
 Event = Dispatch | Collect

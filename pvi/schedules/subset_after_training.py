@@ -17,8 +17,9 @@ class SubsetAfterTraining:
     All of them where there are no more than ``size``. Who is not asked keeps what it has learned for itself (Zhang et
     al. 2022, algorithm 1). ``latency`` as in :class:`~pvi.schedules.Synchronous`.
 
-    >>> list(SubsetAfterTraining(size=2).events(("a", "b", "c"), 0))[1]
-    Collect(clients=('a', 'b', 'c'), time=1.0, asked=('a', 'c'))
+    >>> dispatch, collect = SubsetAfterTraining(size=2).events(("a", "b", "c"), 0)
+    >>> collect.clients, collect.asked
+    (('a', 'b', 'c'), ('a', 'c'))
     """
 
     size: int
