@@ -43,6 +43,7 @@ def PFedBayes(
     personal_init: Literal["global", "draw"] = "global",
     local_reparameterisation: bool = False,
     subset_seed: int = 0,
+    epsilon: float = 1e-8,
 ) -> Algorithm:
     """pFedBayes: a posterior of its own for every client, and a global one that is their common prior.
 
@@ -69,6 +70,7 @@ def PFedBayes(
         local_reparameterisation: draw layers' pre-activations row by row instead of weights: the same objective with
             less noise, and faster.
         subset_seed: fixes the subsets.
+        epsilon: Adam's.
 
     The run's ``posterior`` is w; ``result.personal`` has every q_i; the reported free energy is
     Σ_i (E_{q_i}[log p(y_i | θ)] - ζ KL(q_i, w)), at ``kl_scale="paper"`` minus N times the published F(w). Raises
@@ -84,7 +86,7 @@ def PFedBayes(
     aggregate: Aggregator = ParameterAverage(beta) if average == "parameters" else MomentAverage(beta)
     solver = TwoLevel(
         zeta, local_iterations, num_particles, batch_size, learning_rate, global_learning_rate, optimiser,
-        keep_optimisers, kl_scale, personal_init, average == "moments", local_reparameterisation,
+        keep_optimisers, kl_scale, personal_init, average == "moments", local_reparameterisation, epsilon,
     )  # fmt: skip
     return Algorithm(
         "pfedbayes", no_deletion, aggregate, schedule=SubsetAfterTraining(subset, subset_seed), damping=1.0,

@@ -24,10 +24,12 @@ class Optimiser(Protocol):
 class Adam:
     """Kingma and Ba (2015): remembers the gradient's first two moments, and β_1^t, β_2^t after t steps.
 
-    The powers are kept as products: a compiler would raise them anew for every parameter.
+    The powers are kept as products: a compiler would raise them anew for every parameter. ``epsilon`` is a gradient
+    that counts as small: with next to none, gradients that are rounding errors make steps as long as any.
     """
 
     learning_rate: float
+    epsilon: float = EPSILON
 
     def init(self, like: Tensor) -> tuple[Tensor, ...]:
         """See :class:`Optimiser`."""
@@ -39,7 +41,7 @@ class Adam:
         decay_1, decay_2 = BETA_1 * decay_1, BETA_2 * decay_2
         first = BETA_1 * first + (1 - BETA_1) * gradient
         second = BETA_2 * second + (1 - BETA_2) * gradient * gradient
-        direction = (first / (1 - decay_1)) / ((second / (1 - decay_2)).sqrt() + EPSILON)
+        direction = (first / (1 - decay_1)) / ((second / (1 - decay_2)).sqrt() + self.epsilon)
         return -self.learning_rate * direction, (first, second, decay_1, decay_2)
 
 
@@ -58,14 +60,16 @@ class SGD:
         return -self.learning_rate * gradient, memory
 
 
-OPTIMISERS: dict[str, Callable[[float], Optimiser]] = {"adam": Adam, "sgd": SGD}
-"""What an optimiser can be called by; each takes its learning rate."""
+OPTIMISERS: dict[str, Callable[[float, float], Optimiser]] = {"adam": Adam, "sgd": lambda rate, _: SGD(rate)}
+"""What an optimiser can be called by; each takes its learning rate and, Adam, its ε."""
 
 
-def resolve_optimiser(name: str, learning_rate: float) -> Optimiser:
-    """An optimiser by name; raises ``ValueError`` for an unknown one and for a learning rate that is negative."""
+def resolve_optimiser(name: str, learning_rate: float, epsilon: float = EPSILON) -> Optimiser:
+    """An optimiser by name; raises ``ValueError`` for an unknown one, a negative learning rate, or an ε of 0."""
     if name not in OPTIMISERS:
         raise ValueError(f"unknown optimiser {name!r}; there are {', '.join(OPTIMISERS)}")
     if not 0 <= learning_rate < float("inf"):
         raise ValueError(f"a learning rate is a number from 0, got {learning_rate!r}")
-    return OPTIMISERS[name](learning_rate)
+    if not 0 < epsilon < float("inf"):
+        raise ValueError(f"Adam's epsilon is a positive number, got {epsilon!r}")
+    return OPTIMISERS[name](learning_rate, epsilon)

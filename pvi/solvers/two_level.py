@@ -54,6 +54,7 @@ class TwoLevel:
     personal_init: Literal["global", "draw"] = "global"
     exact: bool = False
     local_reparameterisation: bool = False
+    epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
         for label in ("local_iterations", "num_particles"):
@@ -82,12 +83,12 @@ class TwoLevel:
     @property
     def personal_optimiser(self) -> Optimiser:
         """That of q_i."""
-        return resolve_optimiser(self.optimiser, self.learning_rate)
+        return resolve_optimiser(self.optimiser, self.learning_rate, self.epsilon)
 
     @property
     def global_optimiser(self) -> Optimiser:
         """That of w_i."""
-        return resolve_optimiser(self.optimiser, self.global_learning_rate)
+        return resolve_optimiser(self.optimiser, self.global_learning_rate, self.epsilon)
 
     def kl_weight(self, rows: int, rows_a_step: int) -> float:
         """What KL(q_i, w_i) is multiplied by, the likelihood being that of all n rows."""
