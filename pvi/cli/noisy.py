@@ -32,8 +32,8 @@ def doubts(algorithm: str, name: str, rounds: Sequence[Round]) -> Iterator[str]:
         )
     elif rise < -max(SETTLED, noise):
         yield (
-            f"The {name}'s mean over the last {window} rounds is {-rise:.2g} nats below that of the {window} before; "
-            f"use smaller steps{steps}."
+            f"The {name}'s mean over the last {window} rounds is {-rise:.2g} nats below that of the {window} before: "
+            f"rounds need not raise it, but smaller steps{steps} may help."
         )
 
 
