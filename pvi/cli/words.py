@@ -23,15 +23,19 @@ FAR = 3.0
 
 def explanations(options: FitOptions) -> list[str]:
     """How to read the coefficient table."""
+    algorithm = parts.algorithm(options)
+    is_point = not algorithm.energy.weight and not algorithm.energy.personal  # no divergence keeps q from being one
     said = [
         "P(dir.), the probability of direction, is the posterior probability that the coefficient has the sign of its "
         "mean: 0.5 says nothing is known, 1 is certainty."
     ]
+    if is_point:
+        name = options.algorithm
+        said = [f"{name} makes a point estimate: its sd is set, not learned; intervals and P(dir.) say nothing."]
     scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
     if scaled:
         said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
-    if options.guide == "mean-field":
-        algorithm = parts.algorithm(options)
+    if options.guide == "mean-field" and not is_point:
         instead = "; --guide full keeps them" if algorithm.solver is None else ""
         said.append(f"Mean-field intervals ignore correlations between coefficients and are often too narrow{instead}.")
         if algorithm.energy.personal:

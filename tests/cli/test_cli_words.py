@@ -8,7 +8,7 @@ from conftest import OPTIONS
 
 from pvi.cli.options import FitOptions
 from pvi.cli.pipeline import load_tables
-from pvi.cli.words import doubts, noise_note, target_deviation
+from pvi.cli.words import doubts, explanations, noise_note, target_deviation
 from pvi.history import Round
 
 OF = FitOptions(files=(), target="died")
@@ -56,6 +56,16 @@ def test_mean_field_is_named_as_such(hospitals, tmp_path, call):
     assert "Not converged yet: in the last round a coefficient still moved by" in outcome.output
     assert max(map(len, outcome.output.splitlines())) <= 80
     assert said not in call("fit", *hospitals, *OPTIONS, "--guide", "full", "--out", tmp_path / "b").output
+
+
+def test_a_point_estimate_has_no_intervals():
+    said = " ".join(explanations(replace(OF, algorithm="fedavg")))
+    assert said.startswith(
+        "fedavg makes a point estimate: its sd is set, not learned; intervals and P(dir.) say nothing."
+    )
+    assert "certainty" not in said
+    assert "Mean-field" not in said
+    assert "certainty" in " ".join(explanations(OF))
 
 
 def test_a_noise_scale_in_other_units(hospitals, tmp_path, call):

@@ -124,3 +124,9 @@ def test_the_picture_of_the_rounds_says_objective(tmp_path, drawn):
         "objective (nats)",
         "distance to the last objective (nats)",
     ]
+    rounds = len(personal().history)
+    shared, own = ([start + 0.01 * index for index in range(rounds)] for start in (-0.7, -0.6))
+    convergence(personal(), tmp_path / "convergence.png", shared, own)
+    lines = drawn[1].axes[2].lines
+    assert [line.get_label() for line in lines] == ["global", "personal"]
+    assert [list(line.get_ydata()) for line in lines] == [shared, own]
