@@ -8,7 +8,7 @@
 | schedule | synchronous, undamped, or a random subset |
 """
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -86,15 +86,21 @@ def averaging(
         schedule = RandomSubset(clients_per_round, subset_seed)
     return Algorithm(
         name, no_deletion, LocationAverage(weights), schedule=schedule, damping=1.0, rounds=100, fixed=True,
-        solver=solver, start=partial(point, spread=spread), energy=Energy(weight=0.0), factors=False,
+        solver=solver, start=Point(spread), energy=Energy(weight=0.0), factors=False,
     )  # fmt: skip
 
 
-def point(prior: Posterior, guide: Posterior | None, spread: float) -> Posterior:
+@dataclass(frozen=True)
+class Point:
     """The estimate before the first round: the guide's means (the prior's without one), ``spread`` around them."""
-    begun = prior if guide is None else guide
-    if not is_mean_field(begun.family):  # of another family the solver says that it cannot do it
-        return begun
-    loc, _ = begun.family.moments(begun.natural)
-    natural = natural_from_moments(begun.family, loc, torch.full_like(loc, spread))
-    return Posterior(begun.family, natural, begun.coordinates)
+
+    spread: float
+
+    def __call__(self, prior: Posterior, guide: Posterior | None) -> Posterior:
+        """See :data:`~pvi.algorithms.protocol.Start`."""
+        begun = prior if guide is None else guide
+        if not is_mean_field(begun.family):  # of another family the solver says that it cannot do it
+            return begun
+        loc, _ = begun.family.moments(begun.natural)
+        natural = natural_from_moments(begun.family, loc, torch.full_like(loc, self.spread))
+        return Posterior(begun.family, natural, begun.coordinates)

@@ -9,17 +9,16 @@
 | schedule | all clients work, a random subset of S is averaged |
 """
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch.nn.functional import softplus
 
 from pvi.aggregators import Aggregator, MomentAverage, ParameterAverage
 from pvi.aggregators.average import check_smoothing
 from pvi.algorithms.protocol import Algorithm, Energy
 from pvi.cavities import no_deletion
-from pvi.families.mean_field import is_mean_field, natural_from_moments
+from pvi.families.mean_field import is_mean_field, natural_from_moments, softplus
 from pvi.posterior import Posterior
 from pvi.schedules import SubsetAfterTraining
 from pvi.solvers import TwoLevel
@@ -90,16 +89,25 @@ def PFedBayes(
     )  # fmt: skip
     return Algorithm(
         "pfedbayes", no_deletion, aggregate, schedule=SubsetAfterTraining(subset, subset_seed), damping=1.0,
-        rounds=100, fixed=True, solver=solver, start=partial(first_global, rho=initial_rho),
+        rounds=100, fixed=True, solver=solver, start=FirstGlobal(initial_rho),
         energy=Energy(personal=True, weight=zeta), factors=False,
     )  # fmt: skip
 
 
-def first_global(prior: Posterior, guide: Posterior | None, rho: float | None) -> Posterior:
-    """w before the first round: the guide's means (the prior's without one), σ = log(1 + exp ρ) for every latent."""
-    begun = prior if guide is None else guide
-    if rho is None or not is_mean_field(begun.family):  # of another family the solver says that it cannot do it
-        return begun
-    loc, _ = begun.family.moments(begun.natural)
-    scale = softplus(torch.full_like(loc, rho))
-    return Posterior(begun.family, natural_from_moments(begun.family, loc, scale), begun.coordinates)
+@dataclass(frozen=True)
+class FirstGlobal:
+    """w before the first round: the guide's means (the prior's without one), σ = log(1 + exp ρ) for every latent.
+
+    Where ``rho`` is ``None``, the standard deviations are the guide's or the prior's too.
+    """
+
+    rho: float | None
+
+    def __call__(self, prior: Posterior, guide: Posterior | None) -> Posterior:
+        """See :data:`~pvi.algorithms.protocol.Start`."""
+        begun = prior if guide is None else guide
+        if self.rho is None or not is_mean_field(begun.family):  # of another family the solver says that it cannot
+            return begun
+        loc, _ = begun.family.moments(begun.natural)
+        scale = softplus(torch.full_like(loc, self.rho))
+        return Posterior(begun.family, natural_from_moments(begun.family, loc, scale), begun.coordinates)

@@ -66,10 +66,9 @@ class NoiseLanes:
         self._block, self._used = like.new_empty(0, len(seeds), num_particles, size), 0
 
     def next(self) -> Tensor:
-        """``[M, num_particles, size]``."""
+        """``[M, num_particles, size]``; the next step's overwrite them."""
         if self._used == len(self._block):
-            blocks = [noise_block(self._number, self._size, one, self._like) for one in self._generators]
-            self._block, self._used = torch.stack(blocks, 1), 0
+            self._draw()
         self._used += 1
         return self._block[self._used - 1]
 
@@ -77,6 +76,18 @@ class NoiseLanes:
         """Go on with these lanes only."""
         self._generators = [self._generators[lane] for lane in lanes.tolist()]
         self._block = self._block[:, lanes]
+
+    def _draw(self) -> None:
+        self._used = 0
+        if steps_a_block(self._number, self._size) > 1:
+            blocks = [noise_block(self._number, self._size, one, self._like) for one in self._generators]
+            self._block = torch.stack(blocks, 1)
+            return
+        if not len(self._block):
+            self._block = self._like.new_empty(1, len(self._generators), self._number, self._size)
+        for lane, generator in enumerate(self._generators):
+            # Into the same memory every time: new pages cost more than the numbers.
+            torch.randn((self._number, self._size), generator=generator, out=self._block[0, lane])
 
 
 class RowLanes:

@@ -25,8 +25,6 @@ from pvi.stack import Local, keep, kind, likelihood
 
 EXAMINED = 16
 """Rows at which layers are looked for."""
-WORTH = 100
-"""Steps of one client after the other that take longer than to capture one of all."""
 
 Likelihood = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 """From q's means and standard deviations, each ``[size]``, to x -> (n/b) Σ log p(y_j | x) in nats over the step's rows.

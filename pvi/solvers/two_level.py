@@ -14,16 +14,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from pvi.engine import Engine
-from pvi.families.mean_field import inverse_softplus, natural_from_moments
+from pvi.families.mean_field import inverse_softplus, natural_from_moments, softplus
 from pvi.objectives import LocalProblem, each
 from pvi.programs.program import num_rows
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.checks import check_shared_mean_field
 from pvi.solvers.draws import noise_generator
-from pvi.solvers.local_steps import WORTH, Begun, Likelihood, rows_a_step, visit, visit_many
+from pvi.solvers.local_steps import Begun, Likelihood, rows_a_step, visit, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal, Visit
 
@@ -125,25 +124,27 @@ class TwoLevel:
         v, w, *memory = begun.state
         (weight,), size = begun.fixed, problem.family.size
         half = len(memory) // 2
+        w_sd = softplus(w[1])
 
-        def omega(loc: Tensor, rho: Tensor) -> Tensor:
-            sd = softplus(rho)
+        def omega(loc: Tensor, sd: Tensor) -> Tensor:
             x = loc + sd * numbers[..., :size]
             x = x if numbers.shape[-1] == size else torch.cat([x, numbers[..., size:]], -1)
             expected = each(at(loc, sd), x, problem.batch.num_rows).mean()
-            return weight * divergence(loc, sd, w[0], softplus(w[1])) - expected
+            return weight * divergence(loc, sd, w[0], w_sd) - expected
 
-        gradient, value = torch.func.grad_and_value(omega, argnums=(0, 1))(v[0], v[1])
-        move, own = self.personal_optimiser.step(tuple(memory[:half]), torch.stack(gradient))
+        gradient, value = torch.func.grad_and_value(omega, argnums=(0, 1))(v[0], softplus(v[1]))
+        move, own = self.personal_optimiser.step(tuple(memory[:half]), by_rho(gradient, v[1]))
         v = v + move
         if self.exact:
             return (v, w, *own, *memory[half:]), -value
 
-        def omega_w(loc: Tensor, rho: Tensor) -> Tensor:
-            return divergence(v[0], softplus(v[1]), loc, softplus(rho))
+        sd = softplus(v[1])
 
-        slope = torch.func.grad(omega_w, argnums=(0, 1))(w[0], w[1])
-        move, kept = self.global_optimiser.step(tuple(memory[half:]), torch.stack(slope))
+        def omega_w(loc: Tensor, w_sd: Tensor) -> Tensor:
+            return divergence(v[0], sd, loc, w_sd)
+
+        slope = torch.func.grad(omega_w, argnums=(0, 1))(w[0], w_sd)
+        move, kept = self.global_optimiser.step(tuple(memory[half:]), by_rho(slope, w[1]))
         return (v, w + move, *own, *kept), -value
 
     def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, Personal]:
@@ -179,14 +180,20 @@ class TwoLevel:
         return (numbers + data) * problem.batch.dtype.itemsize
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`: graphs serve all rounds."""
-        return self.local_iterations * len(problems) > WORTH
+        """See :class:`~pvi.solvers.personal.PersonalSolver`: a graph serves all rounds, of which there are many."""
+        return True
 
 
 def parameters(problem: LocalProblem, natural: Tensor) -> Tensor:
     """v = (μ, ρ) ``[2, size]`` of η, σ = log(1 + exp ρ)."""
     loc, variance = problem.family.moments(natural)
     return torch.stack([loc, inverse_softplus(variance.sqrt())])
+
+
+def by_rho(gradient: tuple[Tensor, Tensor], rho: Tensor) -> Tensor:
+    """The gradient in (μ, ρ) ``[2, size]`` from that in (μ, σ): dσ/dρ = 1 / (1 + exp -ρ)."""
+    by_loc, by_sd = gradient
+    return torch.stack([by_loc, by_sd * torch.sigmoid(rho)])
 
 
 def divergence(loc: Tensor, sd: Tensor, other_loc: Tensor, other_sd: Tensor) -> Tensor:
