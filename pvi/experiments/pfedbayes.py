@@ -48,7 +48,9 @@ class PFedBayes:
     """The options; see :class:`~pvi.experiments.protocol.Experiment`."""
 
     NAME: ClassVar[str] = "pfedbayes"
-    QUICK: ClassVar[Mapping[str, Any]] = {"rounds": 40, "every": 20, "hidden": 30, "test_per_class": 200}
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "rounds": 40, "local_rounds": 20, "every": 20, "hidden": 30, "test_per_class": 200,
+    }  # fmt: skip
 
     dataset: str = field(default="mnist", metadata={"help": f"{', '.join(SETS)}."})
     size: str = field(default="small", metadata={"help": "small, medium or large: images of a class at a client."})
@@ -78,6 +80,7 @@ class PFedBayes:
     average: str = field(default="parameters", metadata={"help": "What the server averages: parameters or moments."})
     baseline_rate: float = field(default=0.001, metadata={"help": "Learning rate of FedAvg and FedProx (SGD)."})
     proximal: float = field(default=0.001, metadata={"help": "FedProx's pull to the global model."})
+    local_rounds: int = field(default=200, metadata={"help": "Rounds of the networks that nobody shares."})
     hidden: int = field(default=100, metadata={"help": "Hidden units of the fully connected network."})
     samples: int = field(default=10, metadata={"help": "Posterior draws of a prediction."})
     every: int = field(default=50, metadata={"help": "Predict from draws after so many rounds, and at the end."})
@@ -186,13 +189,13 @@ class PFedBayes:
             "learning_rate": self.baseline_rate,
         }
         alone: dict[str, Any] = {"zeta": 1.0, "global_learning_rate": 0.0, "initial_rho": None, "personal_init": "draw"}
-        local = self._method(LOCAL, self.rounds, **alone)
+        local = self._method(LOCAL, self.local_rounds, **alone)
         alone_model = {"guide": None, "model": self.network(LOCAL_SCALE)}
         return [
             self._method(PFEDBAYES, self.rounds),
             Method(FEDAVG, {"algorithm": pvi.FedAvg(**common), **self._run}, self.rounds),
             Method(FEDPROX, {"algorithm": pvi.FedProx(proximal=self.proximal, **common), **self._run}, self.rounds),
-            Method(LOCAL, {**local.options, **alone_model}, self.rounds),
+            Method(LOCAL, {**local.options, **alone_model}, self.local_rounds),
         ]
 
     @property
@@ -211,7 +214,7 @@ class PFedBayes:
         """At the mean weights in every round, from draws in some and in the last."""
         found = accuracies_at_mean(result, setting.test_by_client)
         number = result.history[-1].number
-        if number % self.every == 0 or number == self.rounds or self.study == "uncertainty":
+        if number % self.every == 0 or number in (self.rounds, self.local_rounds) or self.study == "uncertainty":
             for prefix, predicted in predictions(result, setting.test_by_client, self.samples, number).items():
                 found |= predicted.metrics(prefix)
         return found
