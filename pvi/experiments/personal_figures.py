@@ -33,6 +33,8 @@ def plot_probabilities(result: Result, setting: Setting, num_samples: int, metho
         places = [int(torch.nonzero(y == label)[0]) for label in y.unique()[:IMAGES]]
         own = class_probabilities(result, result.personal[name], x[places], num_samples)
         shared = class_probabilities(result, result.posterior, x[places], num_samples)
+        for panel in row[len(places) :]:
+            panel.set_visible(False)
         for index, panel in enumerate(row[: len(places)]):
             ticks = torch.arange(own.shape[-1]).numpy()
             panel.bar(ticks - 0.2, own[:, index].mean(0), 0.4, yerr=own[:, index].std(0), color=BLUE, label="personal")

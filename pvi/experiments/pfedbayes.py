@@ -4,35 +4,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
-import torch
+from typing import Any, ClassVar, get_args
 
 import pvi
 from pvi import Result
-from pvi.data import images, label_skew
+from pvi.data.partition.label_skew import Assignment
 from pvi.executors import Vectorised
 from pvi.experiments import personal_figures
-from pvi.experiments.claims import at_least, within
 from pvi.experiments.personal import accuracies_at_mean, predictions
 from pvi.experiments.protocol import Claim, Method, Setting
-from pvi.experiments.published import FEDAVG, FEDPROX, PFEDBAYES, TABLE, ZETA_MEDIUM_MNIST
+from pvi.experiments.published import CLIENTS, COUNTS, FEDAVG, FEDPROX, PFEDBAYES, TABLE, ZETA_MEDIUM_MNIST, peaks
+from pvi.experiments.skewed_images import CLASSES, SETS, both_parts, counts_of, deal
 from pvi.models import bayesian_mlp, bayesian_vgg
 
-SETS = {"mnist": images.mnist, "fmnist": images.fashion_mnist, "cifar10": images.cifar10}
-CLIENTS = {"mnist": 10, "fmnist": 10, "cifar10": 20}
-COUNTS = {
-    "mnist": {"small": (50, 950), "medium": (200, 800), "large": (900, 300)},
-    "fmnist": {"small": (50, 950), "medium": (200, 800), "large": (900, 300)},
-    "cifar10": {"small": (25, 475), "medium": (100, 400), "large": (450, 150)},
-}
-"""Training and test images of each class at each client that holds it."""
 STUDIES = ("table", "zeta", "rho", "uncertainty")
 ZETAS, RHOS, ROUNDS = (0.5, 1.0, 5.0, 10.0, 20.0), (-1.0, -1.5, -2.0, -2.5, -3.0), (0, 1, 10)
+PREDICTED = ("_entropy", "_ece", "_log_likelihood")
 LOCAL = "local BNN"
-POINT, BASELINE = 1.0, 1.5
-"""Percentage points that count as the same, of pFedBayes and of the baselines."""
 UNSTATED = (
     "Not stated in the paper and chosen here: batches of 100, K = 5, R = 20, Adam for both levels with moments that "
     "last, means that start at Uniform(-0.1, 0.1), FedAvg's and FedProx's plain SGD. Published accuracies are peaks "
@@ -89,10 +77,17 @@ class PFedBayes:
     )
 
     def __post_init__(self) -> None:
-        known: dict[str, Collection[str]] = {"dataset": SETS, "size": COUNTS["mnist"], "study": STUDIES}
+        known: dict[str, Collection[str]] = {
+            "dataset": SETS, "size": COUNTS["mnist"], "study": STUDIES, "assignment": get_args(Assignment),
+        }  # fmt: skip
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {' or '.join(values)}, not {getattr(self, name)!r}")
+        for name in ("clients", "train_per_class", "test_per_class", "hidden", "samples", "every"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 1 <= self.labels <= CLASSES:
+            raise ValueError(f"labels is from 1 to {CLASSES}, the number of classes, not {self.labels}")
 
     @property
     def number(self) -> int:
@@ -111,65 +106,33 @@ class PFedBayes:
     def metrics(self) -> tuple[str, ...]:
         """See :class:`~pvi.experiments.protocol.Experiment`."""
         if self.study == "uncertainty":
-            return (
-                "pm",
-                "gm",
-                "pm_entropy",
-                "gm_entropy",
-                "pm_ece",
-                "gm_ece",
-                "pm_log_likelihood",
-                "gm_log_likelihood",
-            )
+            return tuple(f"{prefix}{what}" for what in ("", *PREDICTED) for prefix in ("pm", "gm"))
         return ("pm", "gm", "pm_peak", "gm_peak", "pm_at_mean", "gm_at_mean", "pm_log_likelihood", "pm_ece")
 
     def setting(self, seed: int, data_dir: str | None) -> Setting:
         """The images of both parts together, dealt to the clients: the large split needs most of them."""
-        read = SETS[self.dataset]
-        all_images = images.joined(read(data_dir, "train"), read(data_dir, "test"))
-        train, test, note = self.counts(np.bincount(all_images.y.numpy()).tolist())
-        split = label_skew(
-            all_images.y.numpy(), self.number, self.labels, train, test, seed, self.assignment  # type: ignore[arg-type]
-        )  # fmt: skip
-        names = [f"client {index + 1}" for index in range(self.number)]
-
-        def rows(parts: Sequence[Any]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-            chosen = [torch.as_tensor(part) for part in parts]
-            return {name: (all_images.x[one], all_images.y[one]) for name, one in zip(names, chosen, strict=True)}
-
-        clients, held_out = rows(split.train), rows(split.test)
+        found = both_parts(self.dataset, data_dir)
+        counts, note = counts_of(
+            found, self.number, self.labels, COUNTS[self.dataset][self.size], self.train_per_class, self.test_per_class
+        )
+        dealt = deal(found, self.number, self.labels, counts, seed, self.assignment)  # type: ignore[arg-type]
         program = self.network()
         return Setting(
             model=program,
             guide=bayesian_mlp.mean_field_guide(program, seed=seed),
-            clients=clients,
-            test=(torch.cat([x for x, _ in held_out.values()]), torch.cat([y for _, y in held_out.values()])),
-            test_by_client=held_out,
-            parts=dict(zip(names, split.train, strict=True)),
-            labels=all_images.y.numpy(),
-            notes=tuple(text for text in (all_images.note, note, UNSTATED) if text),
+            clients=dealt.clients,
+            test=dealt.test_rows,
+            test_by_client=dealt.test,
+            parts=dealt.parts,
+            labels=found.y.numpy(),
+            notes=tuple(text for text in (found.note, note, UNSTATED) if text),
         )
 
     def network(self, prior_scale: float = 1.0) -> Any:
         """The published ones: 784-100-10, and a small VGG for photos."""
         if self.dataset == "cifar10":
             return partial(bayesian_vgg.model, prior_scale=prior_scale)
-        return partial(bayesian_mlp.model, hidden=self.hidden, classes=10, prior_scale=prior_scale)
-
-    def counts(self, available: Sequence[int]) -> tuple[int, int, str]:
-        """Images of a class at a client, scaled down where there are too few, and a note where they were."""
-        published = COUNTS[self.dataset][self.size]
-        train, test = (
-            _or(given, own) for given, own in zip((self.train_per_class, self.test_per_class), published, strict=True)
-        )
-        most = min(available) * 10 // (self.number * self.labels)
-        if train + test <= most:
-            return train, test, ""
-        fewer = min(train, 3 * most // 4)
-        return fewer, most - fewer, (
-            f"There are images for {most} of a class at a client: {fewer} for training and {most - fewer} for testing "
-            f"in place of {train} and {test}."
-        )  # fmt: skip
+        return partial(bayesian_mlp.model, hidden=self.hidden, classes=CLASSES, prior_scale=prior_scale)
 
     def reference(self, setting: Setting) -> None:
         """Nothing is exact here."""
@@ -212,38 +175,20 @@ class PFedBayes:
 
     def measure(self, result: Result, setting: Setting) -> dict[str, float]:
         """At the mean weights in every round, from draws in some and in the last."""
-        found = accuracies_at_mean(result, setting.test_by_client)
-        number = result.history[-1].number
-        if number % self.every == 0 or number in (self.rounds, self.local_rounds) or self.study == "uncertainty":
-            for prefix, predicted in predictions(result, setting.test_by_client, self.samples, number).items():
+        tests, number = setting.test_by_client, result.history[-1].number
+        found, both = accuracies_at_mean(result, tests), self.study == "uncertainty"
+        if both or number % self.every == 0 or number in (self.rounds, self.local_rounds):
+            for prefix, predicted in predictions(result, tests, self.samples, number, unmoved=both).items():
                 found |= predicted.metrics(prefix)
         return found
 
     def claims(self) -> Sequence[Claim]:
         """The published table, or the study's."""
         if self.study == "zeta" and (self.dataset, self.size) == ("mnist", "medium"):
-            known = {f"ζ = {zeta:g}": accuracy for zeta, accuracy in ZETA_MEDIUM_MNIST.items()}
-        elif self.study == "table":
-            known = {PFEDBAYES: TABLE[self.dataset, self.size][PFEDBAYES]}
-        else:
-            return []
-        found = [
-            Claim(f"{name}: {metric.upper()} {value:.2f} at its peak", at_least(name, f"{metric}_peak", value - POINT))
-            for name, accuracy in known.items()
-            for metric, value in accuracy._asdict().items()
-            if value is not None
-        ]
-        for name in (FEDAVG, FEDPROX) if self.study == "table" else ():
-            value = TABLE[self.dataset, self.size][name].gm
-            assert value is not None
-            found.append(Claim(f"{name}: GM {value:.2f} at its peak", within(name, "gm_peak", value, BASELINE)))
-        return found
+            return peaks({f"ζ = {zeta:g}": accuracy for zeta, accuracy in ZETA_MEDIUM_MNIST.items()})
+        return peaks(TABLE[self.dataset, self.size]) if self.study == "table" else []
 
     def illustrate(self, folder: Path, result: Result, setting: Setting, method: str) -> None:
         """Class probabilities of some test images by the personal and the global model; see ``Illustrated``."""
         if self.study == "uncertainty":
             personal_figures.plot_probabilities(result, setting, self.samples, method, folder)
-
-
-def _or(given: int | None, otherwise: int) -> int:
-    return otherwise if given is None else given
