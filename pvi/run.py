@@ -56,8 +56,8 @@ def fit(
             priors, or a hand-written Pyro guide of independent sites whose families and initial values are read
             from it.
         algorithm: a name (``"pvi"``, ``"global-vi"``, ``"bcm-same"``, ``"bcm-split"``, ``"vcl"``,
-            ``"streaming-vb"``, ``"power-ep"``, ``"stochastic-ep"``) or an object with options such as
-            ``pvi.PowerEP(alpha=0.5)``.
+            ``"streaming-vb"``, ``"power-ep"``, ``"stochastic-ep"``, ``"pfedbayes"``, ``"fedavg"``, ``"fedprox"``) or an
+            object with options such as ``pvi.PFedBayes(zeta=1)``.
         schedule: ``"synchronous"``, ``"sequential"``, ... or an object of :mod:`pvi.schedules`; ``None``: the
             algorithm's own.
         damping: ρ in (0, 1], 1 is undamped; ``"auto"`` searches for a stable one; ``pvi.Decay(...)`` shrinks it over

@@ -75,7 +75,7 @@ def start(
     if local is None:
         local = default_solver(list(problem.clients.values()))
     like = problem.prior.natural
-    store = store_for(_state_bytes(problem, faster), like.device)
+    store = store_for(_state_bytes(problem, faster, chosen), like.device)
     plan = Plan(chosen, order, local, prior_solver(), runner, rule, faster, seed, store)
     states = {
         name: clients_module.init(part, like, _stream(seed, index))
@@ -165,9 +165,12 @@ def check_columns(columns: Sequence[str], prior: Posterior) -> None:
         raise ValueError(f"columns: {len(columns)} names fit no dimension of the sites' shapes {lengths}")
 
 
-def _state_bytes(problem: Problem, acceleration: Anderson | None) -> int:
-    """What all clients' factors and updates take: those of this round, of the one before, and what is remembered."""
-    copies = 3 if acceleration is None else 3 + 2 * acceleration.memory
+def _state_bytes(problem: Problem, acceleration: Anderson | None, algorithm: Algorithm) -> int:
+    """What all clients' factors and updates take: those of this round, of the one before, and what is remembered.
+
+    A solver of the algorithm's own may keep a posterior and the moments of two optimisers.
+    """
+    copies = (3 if acceleration is None else 3 + 2 * acceleration.memory) + (0 if algorithm.solver is None else 5)
     numbers = sum(part.family.num_natural for part in problem.clients.values())
     return copies * numbers * problem.prior.natural.element_size()
 

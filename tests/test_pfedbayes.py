@@ -15,13 +15,13 @@ from pvi.aggregators import MomentAverage, ParameterAverage
 from pvi.client import ClientState, Update
 from pvi.factors import Factor
 from pvi.families import DiagonalGaussian, Product
-from pvi.families.mean_field import inverse_softplus, natural_from_moments
+from pvi.families.mean_field import divergence, inverse_softplus, natural_from_moments
 from pvi.models import linear_regression, logistic_regression
 from pvi.schedules import SubsetAfterTraining
 from pvi.server import ServerState
 from pvi.solvers import TwoLevel
-from pvi.solvers.local_steps import Begun
-from pvi.solvers.two_level import divergence, parameters
+from pvi.solvers.rule import Begun
+from pvi.solvers.two_level import parameters
 from pvi.start import start
 
 NOISE = 0.5

@@ -42,3 +42,9 @@ def softplus(rho: Tensor) -> Tensor:
 def inverse_softplus(scale: Tensor) -> Tensor:
     """ρ with log(1 + exp ρ) = σ."""
     return scale + torch.log(-torch.expm1(-scale))
+
+
+def divergence(loc: Tensor, sd: Tensor, other_loc: Tensor, other_sd: Tensor) -> Tensor:
+    """KL(q, w) of independent Gaussians in nats, ``[size] -> []``."""
+    ratio, shift = sd / other_sd, (loc - other_loc) / other_sd
+    return (0.5 * (ratio * ratio + shift * shift - 1) - ratio.log()).sum(-1)

@@ -1,11 +1,11 @@
 """A visit of a fixed number of gradient steps on mini-batches: one client's, or one graph for many.
 
-What a step does is the method's affair (:class:`Rule`); rows, noise and batching are the same for all of them.
+What a step does is the method's affair (:class:`~pvi.solvers.rule.Rule`); rows, noise and batching are the same for all
+of them.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,58 +21,11 @@ from pvi.solvers.draws import NoiseLanes, minibatches, noise, noise_generator, r
 from pvi.solvers.lanes import Inputs, Lanes, Rows, lanes_of, pack, unpack
 from pvi.solvers.personal import Personal, Visit
 from pvi.solvers.protocol import SolverInfo
+from pvi.solvers.rule import Begun, Likelihood, Rule
 from pvi.stack import Local, keep, kind, likelihood
 
 EXAMINED = 16
 """Rows at which layers are looked for."""
-
-Likelihood = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
-"""From q's means and standard deviations, each ``[size]``, to x -> (n/b) Σ log p(y_j | x) in nats over the step's rows.
-
-Only layers that are drawn by row look at q; x then has the rows' own noise behind it.
-"""
-
-
-class Begun(NamedTuple):
-    """A client's ``state``, which the steps change, and what they do not; tensors of the same shapes at all clients."""
-
-    state: tuple[Tensor, ...]
-    fixed: tuple[Tensor, ...]
-
-
-class Rule(Protocol):
-    """What a method does in a visit; hashable, so that one captured graph serves all visits."""
-
-    @property
-    def num_particles(self) -> int:
-        """Draws of the latents a step; 0 where a step needs no noise."""
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows a step, all where ``None``."""
-
-    @property
-    def local_reparameterisation(self) -> bool:
-        """Whether layers are drawn row by row."""
-
-    def steps(self, rows: int) -> int:
-        """Steps of a client with so many rows."""
-
-    def begin(
-        self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int
-    ) -> Begun:
-        """Where a visit starts."""
-
-    def step(
-        self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The next state and the step's objective in nats (maximised); safe under ``torch.func.vmap``.
-
-        ``numbers [num_particles, size + rows' noise]`` are standard normal.
-        """
-
-    def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, Personal | None]:
-        """η of the answer, and what the client keeps."""
 
 
 def rows_a_step(rule: Rule, problem: LocalProblem) -> int | None:
@@ -80,6 +33,15 @@ def rows_a_step(rule: Rule, problem: LocalProblem) -> int | None:
     plate = problem.program.sites.subsampling
     size = rule.batch_size if plate is None else plate[2]
     return None if size is None or size >= num_rows(problem.program, problem.batch) else size
+
+
+def visit_bytes(rule: Rule, problem: LocalProblem, temporaries: int) -> int:
+    """Roughly what a batched visit takes for a client, with so many tensors of q's size, and draws, at once."""
+    data = sum(value.numel() for value in tensors_of(problem.batch))
+    size = rows_a_step(rule, problem)
+    seen = data if size is None else data * size // problem.batch.num_rows
+    numbers = temporaries * problem.family.size + 4 * rule.num_particles * problem.family.size
+    return (numbers + 4 * max(1, rule.num_particles) * seen + data) * problem.batch.dtype.itemsize
 
 
 def layers_of(rule: Rule, problem: LocalProblem, like: Tensor) -> Layers | None:

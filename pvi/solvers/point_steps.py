@@ -16,11 +16,11 @@ from torch import Tensor
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.program import num_rows
-from pvi.programs.weighted import tensors_of
 from pvi.solvers.checks import check_shared_mean_field
-from pvi.solvers.local_steps import Begun, Likelihood, rows_a_step, visit, visit_many
+from pvi.solvers.local_steps import visit, visit_bytes, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.rule import Begun, Likelihood
 
 TEMPORARIES = 16
 """Tensors of θ's size that a step holds at once."""
@@ -142,10 +142,7 @@ class PointSteps:
 
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        data = sum(value.numel() for value in tensors_of(problem.batch))
-        size = rows_a_step(self, problem)
-        seen = data if size is None else data * size // problem.batch.num_rows
-        return (TEMPORARIES * problem.family.size + 4 * seen + data) * problem.batch.dtype.itemsize
+        return visit_bytes(self, problem, TEMPORARIES)
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
         """See :class:`~pvi.solvers.personal.PersonalSolver`: graphs serve all rounds."""

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from pvi.engine import Engine
-from pvi.families.mean_field import inverse_softplus, natural_from_moments, softplus
+from pvi.families.mean_field import divergence, inverse_softplus, natural_from_moments, softplus
 from pvi.objectives import LocalProblem, each
 from pvi.programs.program import num_rows
-from pvi.programs.weighted import tensors_of
 from pvi.solvers.checks import check_shared_mean_field
 from pvi.solvers.draws import noise_generator
-from pvi.solvers.local_steps import Begun, Likelihood, rows_a_step, visit, visit_many
+from pvi.solvers.local_steps import visit, visit_bytes, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.rule import Begun, Likelihood
 
 KLScale = float | Literal["paper", "iterations", "batch"]
 FIRST = 0x5DEECE66D
@@ -173,11 +173,7 @@ class TwoLevel:
 
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        data = sum(value.numel() for value in tensors_of(problem.batch))
-        size = rows_a_step(self, problem)
-        seen = data if size is None else data * size // problem.batch.num_rows
-        numbers = TEMPORARIES * problem.family.size + self.num_particles * (4 * problem.family.size + 4 * seen)
-        return (numbers + data) * problem.batch.dtype.itemsize
+        return visit_bytes(self, problem, TEMPORARIES)
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
         """See :class:`~pvi.solvers.personal.PersonalSolver`: a graph serves all rounds, of which there are many."""
@@ -194,12 +190,6 @@ def by_rho(gradient: tuple[Tensor, Tensor], rho: Tensor) -> Tensor:
     """The gradient in (μ, ρ) ``[2, size]`` from that in (μ, σ): dσ/dρ = 1 / (1 + exp -ρ)."""
     by_loc, by_sd = gradient
     return torch.stack([by_loc, by_sd * torch.sigmoid(rho)])
-
-
-def divergence(loc: Tensor, sd: Tensor, other_loc: Tensor, other_sd: Tensor) -> Tensor:
-    """KL(q, w) of independent Gaussians in nats, ``[size] -> []``."""
-    ratio, shift = sd / other_sd, (loc - other_loc) / other_sd
-    return (0.5 * (ratio * ratio + shift * shift - 1) - ratio.log()).sum(-1)
 
 
 def _first(w: Tensor, start: Literal["global", "draw"], seed: int) -> Tensor:
