@@ -19,7 +19,7 @@ from pvi.cavities import no_deletion
 from pvi.families.mean_field import is_mean_field, natural_from_moments
 from pvi.posterior import Posterior
 from pvi.schedules import RandomSubset, Schedule
-from pvi.solvers import PointSteps
+from pvi.solvers import LocalSteps, PointSteps
 
 SPREADS = (1e-8, 1.0)
 """Standard deviations that single precision can hold: smaller ones' precisions overflow."""
@@ -60,14 +60,14 @@ def FedAvg(
     >>> pvi.fit(model, clients, algorithm=pvi.FedAvg(epochs=1, learning_rate=0.1), rounds=50)  # doctest: +SKIP
     """
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
-    solver = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser)
-    return averaging("fedavg", "FedAvg", solver, weights, clients_per_round, subset_seed, spread)
+    rule = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser)
+    return averaging("fedavg", "FedAvg", rule, weights, clients_per_round, subset_seed, spread)
 
 
 def averaging(
     name: str,
     method: str,
-    solver: PointSteps,
+    rule: PointSteps,
     weights: Literal["rows", "equal"],
     clients_per_round: int | None,
     subset_seed: int,
@@ -86,7 +86,7 @@ def averaging(
         schedule = RandomSubset(clients_per_round, subset_seed)
     return Algorithm(
         name, no_deletion, LocationAverage(weights), schedule=schedule, damping=1.0, rounds=100, fixed=True,
-        solver=solver, start=Point(spread), energy=Energy(weight=0.0), factors=False,
+        solver=LocalSteps(rule), start=Point(spread), energy=Energy(weight=0.0), factors=False,
     )  # fmt: skip
 
 

@@ -41,5 +41,5 @@ def FedProx(
     >>> pvi.fit(model, clients, algorithm=pvi.FedProx(proximal=1.0), rounds=50)  # doctest: +SKIP
     """
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
-    solver = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser, proximal)
-    return averaging("fedprox", "FedProx", solver, weights, clients_per_round, subset_seed, spread)
+    rule = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser, proximal)
+    return averaging("fedprox", "FedProx", rule, weights, clients_per_round, subset_seed, spread)

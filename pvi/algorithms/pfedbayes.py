@@ -21,7 +21,7 @@ from pvi.cavities import no_deletion
 from pvi.families.mean_field import is_mean_field, natural_from_moments, softplus
 from pvi.posterior import Posterior
 from pvi.schedules import SubsetAfterTraining
-from pvi.solvers import TwoLevel
+from pvi.solvers import LocalSteps, TwoLevel
 from pvi.solvers.two_level import KLScale
 
 
@@ -83,13 +83,13 @@ def PFedBayes(
         raise ValueError(f"pFedBayes: initial_rho lies between -30 and 30 (σ = log(1 + exp ρ)), got {initial_rho!r}")
     beta = check_smoothing(smoothing)
     aggregate: Aggregator = ParameterAverage(beta) if average == "parameters" else MomentAverage(beta)
-    solver = TwoLevel(
+    rule = TwoLevel(
         zeta, local_iterations, num_particles, batch_size, learning_rate, global_learning_rate, optimiser,
         keep_optimisers, kl_scale, personal_init, average == "moments", local_reparameterisation, epsilon,
     )  # fmt: skip
     return Algorithm(
         "pfedbayes", no_deletion, aggregate, schedule=SubsetAfterTraining(subset, subset_seed), damping=1.0,
-        rounds=100, fixed=True, solver=solver, start=FirstGlobal(initial_rho),
+        rounds=100, fixed=True, solver=LocalSteps(rule), start=FirstGlobal(initial_rho),
         energy=Energy(personal=True, weight=zeta), factors=False,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,17 +32,16 @@ def plot_probabilities(result: Result, setting: Setting, num_samples: int, metho
     for row, name in zip(panels, chosen, strict=True):
         x, y = setting.test_by_client[name]
         places = [int(torch.nonzero(y == label)[0]) for label in y.unique()[:IMAGES]]
-        own = class_probabilities(result, result.personal[name], x[places], num_samples)
-        shared = class_probabilities(result, result.posterior, x[places], num_samples)
+        models = {"personal": (result.personal[name], -0.2, BLUE), "global": (result.posterior, 0.2, GREY)}
+        drawn = {of: class_probabilities(result, q, x[places], num_samples) for of, (q, _, _) in models.items()}
         for panel in row[len(places) :]:
             panel.set_visible(False)
         for index, panel in enumerate(row[: len(places)]):
-            ticks = torch.arange(own.shape[-1]).numpy()
-            panel.bar(ticks - 0.2, own[:, index].mean(0), 0.4, yerr=own[:, index].std(0), color=BLUE, label="personal")
-            panel.bar(
-                ticks + 0.2, shared[:, index].mean(0), 0.4, yerr=shared[:, index].std(0), color=GREY, label="global"
-            )
-            sure = ", ".join(f"{entropy(one[:, index].mean(0)).item():.2f}" for one in (own, shared))
+            ticks = np.arange(drawn["global"].shape[-1])
+            for of, (_, shift, colour) in models.items():
+                means, spreads = drawn[of][:, index].mean(0), drawn[of][:, index].std(0, correction=0)
+                panel.bar(ticks + shift, means.numpy(), 0.4, yerr=spreads.numpy(), color=colour, label=of)
+            sure = ", ".join(f"{entropy(one[:, index].mean(0)).item():.2f}" for one in drawn.values())
             panel.set_title(
                 f"{name}, label {int(y[places[index]])}: H = {sure}", fontsize=SMALL, loc="left", color=DARK
             )

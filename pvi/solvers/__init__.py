@@ -9,6 +9,7 @@ from pvi.solvers.by_family import ByFamily, stochastic_solver
 from pvi.solvers.conjugate import Conjugate, NotConjugateError
 from pvi.solvers.gradient_ascent import GradientAscent
 from pvi.solvers.lbfgs import LBFGS, NotGaussianError
+from pvi.solvers.local_steps import LocalSteps
 from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
 from pvi.solvers.personal import LocalSolver, Personal, PersonalSolver, Visit
@@ -73,6 +74,7 @@ __all__ = [
     "Conjugate",
     "GradientAscent",
     "LocalSolver",
+    "LocalSteps",
     "ManySolver",
     "NaturalGradient",
     "Newton",

@@ -7,23 +7,17 @@ From the estimate θ_S that the server sent, step after step down on
 over mini-batches of b rows, in the coordinates x of the latents; μ = 0 is FedAvg.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.program import num_rows
 from pvi.solvers.checks import check_shared_mean_field
-from pvi.solvers.local_steps import visit, visit_bytes, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
-from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.personal import Personal
 from pvi.solvers.rule import Begun, Likelihood
-
-TEMPORARIES = 16
-"""Tensors of θ's size that a step holds at once."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class PointSteps:
         return self.epochs * max(1, rows // (self.batch_size or rows))
 
     def check(self, problem: LocalProblem) -> None:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`: the latents are shared, and q is mean field."""
+        """The latents are shared, and q is mean field."""
         check_shared_mean_field(problem, self.method, "averages every latent")
         plate = problem.program.sites.subsampling
         if self.epochs is not None and plate is not None:
@@ -124,26 +118,3 @@ class PointSteps:
     def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, None]:
         """q as it was sent with its mean at θ."""
         return problem.family.relocate(sent, begun.state[0]), None
-
-    def visit(self, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit(self, problem, sent, personal, seed)
-
-    def visit_many(
-        self,
-        problems: Sequence[LocalProblem],
-        sent: Sequence[Tensor],
-        personal: Sequence[Personal | None],
-        seeds: Sequence[int],
-        engine: Engine,
-    ) -> list[Visit]:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit_many(self, problems, sent, personal, seeds, engine)
-
-    def bytes_a_client(self, problem: LocalProblem) -> int:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit_bytes(self, problem, TEMPORARIES)
-
-    def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`: graphs serve all rounds."""
-        return True

@@ -23,7 +23,14 @@ class Begun(NamedTuple):
 
 
 class Rule(Protocol):
-    """What a method does in a visit; hashable, so that one captured graph serves all visits."""
+    """What a method does in a visit; hashable, so that one captured graph serves all visits.
+
+    :class:`~pvi.solvers.local_steps.LocalSteps` makes a solver of it.
+    """
+
+    @property
+    def name(self) -> str:
+        """For histories and logs."""
 
     @property
     def num_particles(self) -> int:
@@ -39,6 +46,9 @@ class Rule(Protocol):
 
     def steps(self, rows: int) -> int:
         """Steps of a client with so many rows."""
+
+    def check(self, problem: LocalProblem) -> None:
+        """Raises ``ValueError`` for a problem that the method has no meaning for."""
 
     def begin(
         self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int

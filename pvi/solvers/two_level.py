@@ -8,29 +8,24 @@ With v = (μ, ρ), σ = log(1 + exp ρ), R times in turn
 where q_i goes on from the client's last visit and w_i starts at the w that the server sent.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pvi.engine import Engine
 from pvi.families.mean_field import divergence, inverse_softplus, natural_from_moments, softplus
 from pvi.objectives import LocalProblem, each
 from pvi.programs.program import num_rows
 from pvi.solvers.checks import check_shared_mean_field
 from pvi.solvers.draws import noise_generator
-from pvi.solvers.local_steps import visit, visit_bytes, visit_many
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
-from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.personal import Personal
 from pvi.solvers.rule import Begun, Likelihood
 
 KLScale = float | Literal["paper", "iterations", "batch"]
 FIRST = 0x5DEECE66D
 """Keeps the draws of first values apart from those of the steps."""
-TEMPORARIES = 40
-"""Tensors of q's size that a step holds at once."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ class TwoLevel:
         return self.local_iterations
 
     def check(self, problem: LocalProblem) -> None:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`: the latents are shared, and q is mean field."""
+        """The latents are shared, and q is mean field."""
         check_shared_mean_field(problem, "pFedBayes", "makes every latent personal already")
 
     def begin(
@@ -155,29 +150,6 @@ class TwoLevel:
         if not self.exact and self.global_learning_rate == 0:
             answer = sent  # as it came, without rounding
         return answer, Personal(personal, tuple(memory))
-
-    def visit(self, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit(self, problem, sent, personal, seed)
-
-    def visit_many(
-        self,
-        problems: Sequence[LocalProblem],
-        sent: Sequence[Tensor],
-        personal: Sequence[Personal | None],
-        seeds: Sequence[int],
-        engine: Engine,
-    ) -> list[Visit]:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit_many(self, problems, sent, personal, seeds, engine)
-
-    def bytes_a_client(self, problem: LocalProblem) -> int:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit_bytes(self, problem, TEMPORARIES)
-
-    def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
-        """See :class:`~pvi.solvers.personal.PersonalSolver`: a graph serves all rounds, of which there are many."""
-        return True
 
 
 def parameters(problem: LocalProblem, natural: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
+import gzip
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from data.test_images import idx
 from typer.testing import CliRunner
 
 from pvi.cli import app
@@ -42,3 +44,26 @@ def run_folder(hospitals, tmp_path_factory) -> Path:
     outcome = CliRunner().invoke(app, arguments, env={"NO_COLOR": "1", "COLUMNS": "80"})
     assert outcome.exit_code == 0, outcome.output
     return folder
+
+
+@pytest.fixture(scope="session")
+def few(tmp_path_factory):
+    """400 images of which each class has bright rows of its own, in MNIST's files."""
+    folder = tmp_path_factory.mktemp("digits")
+    (folder / "mnist").mkdir()
+    rng = np.random.default_rng(0)
+    for stem, rows in (("train", 400), ("t10k", 50)):
+        labels = np.arange(rows) % 10
+        pixels = rng.integers(0, 100, (rows, 28, 28))
+        for k in range(10):
+            pixels[labels == k, 2 * k : 2 * k + 3] += 150
+        for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
+            (folder / f"mnist/{stem}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx(values), 1))
+    return folder
+
+
+@pytest.fixture
+def digits(few, monkeypatch):
+    """The folder of few images, where so many are expected."""
+    monkeypatch.setattr("pvi.data.images.ROWS", {"train": 400, "test": 50})
+    return few

@@ -1,6 +1,5 @@
 """``pvi experiment NAME`` as its users start it: small made-up data here, the real tables where there are some."""
 
-import gzip
 import json
 import shlex
 from dataclasses import fields
@@ -9,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from data.test_icu_mimic import HEADER
-from data.test_images import idx
 
 from pvi.cli import experiment
 
@@ -55,29 +53,6 @@ def stays(tmp_path_factory):
             lines.append(f"{number}_episode1_timeseries.csv,{int(sick + rng.logistic() > 0.5)}")
         (folder / part / "listfile.csv").write_text("\n".join(lines) + "\n")
     return folder
-
-
-@pytest.fixture(scope="session")
-def few(tmp_path_factory):
-    """400 images of which each class has bright rows of its own, in MNIST's files."""
-    folder = tmp_path_factory.mktemp("digits")
-    (folder / "mnist").mkdir()
-    rng = np.random.default_rng(0)
-    for stem, rows in (("train", 400), ("t10k", 50)):
-        labels = np.arange(rows) % 10
-        pixels = rng.integers(0, 100, (rows, 28, 28))
-        for k in range(10):
-            pixels[labels == k, 2 * k : 2 * k + 3] += 150
-        for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
-            (folder / f"mnist/{stem}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx(values), 1))
-    return folder
-
-
-@pytest.fixture
-def digits(few, monkeypatch):
-    """The folder of few images, where so many are expected."""
-    monkeypatch.setattr("pvi.data.images.ROWS", {"train": 400, "test": 50})
-    return few
 
 
 @pytest.fixture

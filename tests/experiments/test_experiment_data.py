@@ -9,7 +9,7 @@ from datasets import uci as independent
 
 from pvi.data import TableError, icu, train_test
 from pvi.data import uci as tables
-from pvi.experiments import ICU, MNIST, UCI
+from pvi.experiments import ICU, MNIST, UCI, PFedBayes
 from pvi.experiments.icu import benchmark_folder, first
 from pvi.experiments.mnist import pooled
 from pvi.experiments.uci import imbalance
@@ -119,14 +119,15 @@ def test_first_stays():
 @pytest.mark.parametrize(
     ("kind", "option"),
     [(UCI, "dataset"), (UCI, "scale"), (UCI, "split"), (ICU, "source"), (ICU, "model"), (ICU, "clients"),
-     (MNIST, "dataset"), (MNIST, "partition")],
+     (MNIST, "dataset"), (MNIST, "partition"), (PFedBayes, "dataset"), (PFedBayes, "size"), (PFedBayes, "study"),
+     (PFedBayes, "assignment")],
 )  # fmt: skip
 def test_unknown_choices_are_refused_at_once(kind, option):
     with pytest.raises(ValueError, match=f"{option} is .*, not 'other'"):
         kind(**{option: "other"})
 
 
-@pytest.mark.parametrize("kind", [UCI, ICU, MNIST])
+@pytest.mark.parametrize("kind", [UCI, ICU, MNIST, PFedBayes])
 def test_quick_options_are_options(kind):
     assert set(kind.QUICK) <= {*kind.__dataclass_fields__}
     assert kind(**kind.QUICK) != kind()
