@@ -1,6 +1,7 @@
 """The speed benchmarks run from end to end, and put their tables where they belong."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,27 @@ def test_without_a_gpu_the_gpu_benchmarks_say_what_to_do():
     found = script("gpu")
     assert found.returncode != 0
     assert "--device cpu" in found.stderr
+
+
+PERSONAL_ROUND = ROOT / "benchmarks" / "personal_round.py"
+
+
+def test_hand_written_pfedbayes_has_the_library_s_objective():
+    found = runpy.run_path(str(PERSONAL_ROUND))
+    sizes = found["Sizes"](clients=2, rows=40, hidden=20, batch=25, draws=3, iterations=2)
+    assert found["difference"](sizes) < found["TOLERANCE"]
+    q, w = torch.randn(2, 2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    laws = [torch.distributions.Normal(v[0], torch.nn.functional.softplus(v[1])) for v in (q, w)]
+    expected = torch.distributions.kl_divergence(*laws).sum()
+    torch.testing.assert_close(found["divergence"](q, w), expected)
+
+
+@pytest.mark.parametrize("more", [["--no-compile"], pytest.param([], marks=pytest.mark.slow)])
+def test_a_round_of_pfedbayes_is_timed(more, capsys, monkeypatch):
+    sizes = {"clients": 2, "rows": 30, "hidden": 8, "batch": 10, "draws": 2, "iterations": 3, "rounds": 2, "warm": 1}
+    options = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
+    monkeypatch.setattr(sys, "argv", [str(PERSONAL_ROUND), *options, *more])
+    runpy.run_path(str(PERSONAL_ROUND))["main"]()
+    said = capsys.readouterr().out
+    for words in ("objectives apart", "pvi / hand-written", "10 s at the full size"):
+        assert words in said

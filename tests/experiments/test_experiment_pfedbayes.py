@@ -137,21 +137,21 @@ def test_the_methods_of_the_table(stored):
     assert list(methods) == [PFEDBAYES, FEDAVG, FEDPROX, LOCAL]
     assert [method.rounds for method in methods.values()] == [3, 3, 3, 2]
     own = methods[PFEDBAYES].options["algorithm"]
-    assert (own.solver.zeta, own.start.rho) == (10.0, -2.5)
-    assert (own.solver.local_iterations, own.solver.num_particles, own.solver.batch_size) == (3, 2, 10)
-    assert own.solver.learning_rate == own.solver.global_learning_rate == 0.05
+    assert (own.solver.rule.zeta, own.start.rho) == (10.0, -2.5)
+    assert (own.solver.rule.local_iterations, own.solver.rule.num_particles, own.solver.rule.batch_size) == (3, 2, 10)
+    assert own.solver.rule.learning_rate == own.solver.rule.global_learning_rate == 0.05
     for name in (FEDAVG, FEDPROX):
         assert methods[name].options["algorithm"].name == name.lower()
-    alone = methods[LOCAL].options["algorithm"].solver
+    alone = methods[LOCAL].options["algorithm"].solver.rule
     assert (alone.zeta, alone.global_learning_rate, methods[LOCAL].options["guide"]) == (1.0, 0.0, None)
 
 
 @pytest.mark.parametrize(
     ("study", "numbers", "of"),
     [
-        ("zeta", [0.5, 1, 5, 10, 20], lambda algorithm: algorithm.solver.zeta),
+        ("zeta", [0.5, 1, 5, 10, 20], lambda algorithm: algorithm.solver.rule.zeta),
         ("rho", [-1, -1.5, -2, -2.5, -3], lambda algorithm: algorithm.start.rho),
-        ("uncertainty", [0.0, 0.05, 0.05], lambda algorithm: algorithm.solver.learning_rate),
+        ("uncertainty", [0.0, 0.05, 0.05], lambda algorithm: algorithm.solver.rule.learning_rate),
     ],
 )
 def test_the_methods_of_the_studies(stored, study, numbers, of):
