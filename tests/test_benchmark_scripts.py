@@ -70,6 +70,14 @@ def test_the_gpu_benchmarks_run_on_a_cpu():
     found = script("gpu", "--device", "cpu", "--quick")
     assert found.returncode == 0, found.stderr
     assert "PyroSVI, 100 steps" in found.stdout
+    assert "| pFedBayes, VGG | clients |" in found.stdout
+
+
+def test_a_part_of_the_gpu_benchmarks():
+    found = script("gpu", "--device", "cpu", "--quick", "--only", "personal")
+    assert found.returncode == 0, found.stderr
+    assert "made-up photos, 4 clients: 3 rounds" in found.stdout
+    assert "PyroSVI" not in found.stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -1,5 +1,7 @@
 """The same answers on a CUDA device as on the CPU."""
 
+from functools import partial
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -8,7 +10,7 @@ from torch.distributions import constraints
 
 import pvi
 from pvi.executors import Vectorised
-from pvi.models import logistic_regression, mixed_logistic_regression
+from pvi.models import bayesian_mlp, bayesian_vgg, logistic_regression, mixed_logistic_regression
 from pvi.replay import Replayed
 
 pytestmark = [
@@ -108,3 +110,53 @@ def test_a_recording_sees_new_and_changed_arguments():
     two.add_(1)
     assert add(one, two)[0].tolist() == [4.0] * 3
     assert first.tolist() == [3.0] * 3
+
+
+PHOTOS = partial(bayesian_vgg.model, layers=(4, "M", 6, "M"), classes=3)
+
+
+def photos(rows=24):
+    generator = torch.Generator().manual_seed(0)
+    found = {}
+    for name in ("north", "south", "west"):
+        y = torch.arange(rows) % 3
+        x = torch.rand(rows, 3, 8, 8, generator=generator, dtype=torch.float64)
+        x[:, 0] += y[:, None, None]
+        found[name] = x, y
+    return found
+
+
+def personal(executor, device, **options):
+    settings = {"local_iterations": 6, "num_particles": 3, "batch_size": 8, "learning_rate": 0.01, "subset": 2}
+    algorithm = pvi.PFedBayes(**settings | {"global_learning_rate": 0.01} | options)
+    guide = bayesian_mlp.mean_field_guide(PHOTOS)
+    return pvi.fit(PHOTOS, photos(), guide, algorithm, rounds=3, executor=executor, device=device, elbo_samples=500)
+
+
+@pytest.mark.parametrize("average", ["parameters", "moments"])
+@pytest.mark.parametrize("compile", [False, True])
+def test_personal_posteriors_of_the_loop_and_of_all_clients_at_once_on_cuda(average, compile):
+    loop = personal("loop", "cuda", average=average)
+    together = personal(Vectorised(compile=compile), "cuda", average=average)
+    assert "vectorised" in together.settings["executor"]
+    assert together.posterior.natural.is_cuda
+    # Convolutions add up in an order of their own for a client and for several.
+    torch.testing.assert_close(together.posterior.natural, loop.posterior.natural, rtol=1e-6, atol=1e-6)
+    for name, own in loop.personal.items():
+        assert together.personal[name].natural.is_cuda
+        torch.testing.assert_close(together.personal[name].natural, own.natural, rtol=1e-6, atol=1e-6)
+
+
+def test_personal_posteriors_have_the_same_objective_on_cuda_at_a_start_without_noise():
+    """σ near 0: what is drawn does not matter. First rounds that stay where they are, then some that do not."""
+    known = {"initial_rho": -14.0, "batch_size": None, "optimiser": "sgd", "global_learning_rate": 0.0}
+    still, moved = known | {"zeta": 1.0, "learning_rate": 0.0}, known | {"zeta": 0.0, "learning_rate": 2e-3}
+    cpu, cuda = (personal("vectorised", device, **still) for device in ("cpu", "cuda"))
+    assert cuda.elbo == pytest.approx(cpu.elbo, rel=1e-5)
+    begun = cpu.elbo
+    cpu, cuda = (personal("vectorised", device, **moved) for device in ("cpu", "cuda"))
+    assert cuda.elbo == pytest.approx(cpu.elbo, rel=1e-4)
+    assert cuda.elbo > begun + 0.3
+    for name, own in cpu.personal.items():
+        for site, mean in own.mean.items():
+            torch.testing.assert_close(cuda.personal[name].mean[site].cpu(), mean, rtol=1e-3, atol=1e-5)

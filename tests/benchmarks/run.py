@@ -40,7 +40,7 @@ def play(parts: Sequence[Part], report: Report) -> Report:
 
 def empty(device: str, plan: Plan) -> Report:
     """A report with nothing in it yet."""
-    return Report(device, plan.effort, plan.parameters, [], [], [], [], [], {}, plan.adult[0])
+    return Report(device, plan.effort, plan.parameters, [], [], [], [], [], {}, plan.adult[0], [])
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from benchmarks.measure import Spread
 from benchmarks.measure import spread as spread_of
 from benchmarks.memory import Peak
 from benchmarks.ours import CAPTURED, COMPILED, LOOP
+from benchmarks.personal_table import HEAD, PersonalRun
 from benchmarks.scaling import Growth
 from benchmarks.stock import NAME as STOCK
 from benchmarks.targets import Verdict
@@ -46,6 +47,7 @@ class Report(NamedTuple):
     fits: list[Fit]
     adult: dict[str, list[Spent]]
     adult_rounds: int
+    personal: list[PersonalRun]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -128,18 +130,20 @@ def section(report: Report) -> list[str]:
     """All of the tables with what one must know to read them."""
     where = f"{report.device}, torch {torch.__version__}, Python {platform.python_version()}"
     clock = "the clock's time" if report.device != "CPU" else "processor time"
-    lines = [
-        f"One thread, {where}, single precision. Microseconds a client-step are {clock}, medians of "
-        f"{report.effort.repeats} repeats in turns (smallest to largest); ratios are taken repeat by repeat.",
-        "",
-        *costs(report.compared),
-        *ratios(report.compared),
-        *bounds(report.verdicts),
-        "Set-up is capturing the step and compiling it, once a run (the first compilation loads the compiler); for "
-        "stock Pyro, the first step of every client.",
-        "",
-        *setups(report.compared),
-    ]
+    lines = [f"One thread, {where}, single precision.", ""]
+    if report.compared:
+        lines = [
+            f"{lines[0]} Microseconds a client-step are {clock}, medians of {report.effort.repeats} repeats in turns "
+            "(smallest to largest); ratios are taken repeat by repeat.",
+            "",
+            *costs(report.compared),
+            *ratios(report.compared),
+            *bounds(report.verdicts),
+            "Set-up is capturing the step and compiling it, once a run (the first compilation loads the compiler); for "
+            "stock Pyro, the first step of every client.",
+            "",
+            *setups(report.compared),
+        ]
     for found in report.growths:
         lines += growth(found)
     if report.peaks:
@@ -155,6 +159,8 @@ def section(report: Report) -> list[str]:
             ["fit", "CPU s", f"{report.device} s", "means apart at most, sd"],
             [[one.name, f"{one.cpu:.2f}", f"{one.device:.2f}", f"{one.apart:.1e}"] for one in report.fits],
         )
+    if report.personal:
+        lines += table(HEAD, [one.cells() for one in report.personal])
     if report.adult:
         lines += table(
             [f"Adult, split B, {report.adult_rounds} rounds, exact Newton", "processor s", "clock s"],
