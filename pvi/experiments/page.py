@@ -51,8 +51,9 @@ def write_report(
     lines += [f"![Curves]({PICTURE})", ""]
     if (folder / PARTITION).exists():
         lines += [f"![Who holds what]({PARTITION})", ""]
-    lines += [f"![Calibration]({path.name})" for path in sorted(folder.glob(f"{RELIABILITY}*.png"))] + [""]
-    lines += [f"![{path.stem}]({path.name})" for path in sorted(folder.glob(f"{OWN_PICTURE}*.png"))] + [""]
+    for prefix, label in ((RELIABILITY, "Calibration"), (OWN_PICTURE, "")):
+        shown = [f"![{label or path.stem}]({path.name})" for path in sorted(folder.glob(f"{prefix}*.png"))]
+        lines += [*shown, ""] if shown else []
     if notes:
         lines += ["## Notes", "", *[f"- {note}" for note in notes], ""]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")

@@ -80,5 +80,5 @@ def peaks(accuracies: Mapping[str, Accuracy]) -> list[Claim]:
                     if name in (FEDAVG, FEDPROX)
                     else at_least(name, f"{metric}_peak", value - POINT)
                 )
-                found.append(Claim(f"{name}: {metric.upper()} {value:.2f} at its peak", verdict))
+                found.append(Claim(f"{name}: {metric.upper()} {value:.2f} at its peak in 800 rounds", verdict))
     return found
