@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pvi.algorithms.protocol import SHARED, Algorithm, Energy
 from pvi.cavities import no_deletion
@@ -64,13 +65,14 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
             "seed": plan.seed,
         }
         | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
+        | ({} if plan.algorithm.solver is None else {"options": dict(plan.algorithm.solver.options)})
         | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {})
         | ({"objective": objective(plan.algorithm.energy)} if plan.algorithm.energy != SHARED else {}),
         data={name: part.batch for name, part in problem.clients.items()},
         hyperparameters=problem.values,
         correction=None if problem.prior_problem is None else state.server.correction,
         local=local_posteriors(state),
-        personal=personal_posteriors(state),
+        personal=personal_posteriors(state) if plan.algorithm.energy.personal else {},
         by_row=problem.by_row,
     )
 
@@ -107,10 +109,12 @@ def local_posteriors(state: RunState) -> dict[str, Posterior]:
 
 
 def personal_posteriors(state: RunState) -> dict[str, Posterior]:
-    """Each client's posterior of its own, for algorithms that have one; only here because one process played all."""
+    """Each client's posterior of its own; only here because one process played them all.
+
+    Of a client that has not learned one yet, since its visits were rejected or never came, it is q.
+    """
     shared = state.server.posterior
     return {
-        name: Posterior(shared.family, client.personal.natural, shared.coordinates)
+        name: shared if client.personal is None else replace(shared, natural=client.personal.natural)
         for name, client in state.clients.items()
-        if client.personal is not None
     }

@@ -29,8 +29,8 @@ class Result:
     those with one value a row. Where the model's prior lies outside the family, ``prior`` is the member closest to it
     and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
 
-    ``personal`` has every client's own posterior where the algorithm is one that makes them (:func:`pvi.PFedBayes`);
-    ``posterior`` then is the global one, and factors are 1.
+    ``personal`` has every client's own posterior where the algorithm is one that makes them (:func:`pvi.PFedBayes`), q
+    itself for a client whose visits were all rejected; ``posterior`` then is the global one, and factors are 1.
     """
 
     posterior: Posterior
@@ -51,7 +51,7 @@ class Result:
 
     def __repr__(self) -> str:
         settings = ", ".join(
-            f"{key}={value}" for key, value in self.settings.items() if key not in ("seed", "objective")
+            f"{key}={value}" for key, value in self.settings.items() if key not in ("seed", "objective", "options")
         )
         sites = ", ".join(f"{site.name}{list(site.shape)}" for site in self.posterior.coordinates.sites)
         energy = f"{self.elbo_name} {self.elbo:.3f} nats"

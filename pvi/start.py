@@ -17,7 +17,7 @@ from pvi.objectives import NUM_SAMPLES
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
 from pvi.rounds import Plan, RunState
-from pvi.schedules import Schedule, is_synchronous, resolve_schedule, rounds_limit
+from pvi.schedules import Dropouts, Schedule, is_synchronous, resolve_schedule, rounds_limit
 from pvi.solvers import LocalSolver, PersonalSolver, Solver, default_solver, prior_solver, resolve_solver
 
 
@@ -98,7 +98,7 @@ def resolve_parts(
     """
     order = algorithm.schedule if schedule is None else resolve_schedule(schedule)
     rule = resolve_damping(algorithm.damping if damping is None else damping)
-    if algorithm.fixed and order != algorithm.schedule:
+    if algorithm.fixed and _present(order) != algorithm.schedule:
         raise ValueError(_fixed(algorithm, "schedule", algorithm.schedule.name, schedule))
     if algorithm.fixed and rule != Constant(algorithm.damping):
         raise ValueError(_fixed(algorithm, "damping", algorithm.damping, damping))
@@ -108,6 +108,11 @@ def resolve_parts(
             f"rounds={rounds}: algorithm {algorithm.name!r} with schedule {order.name!r} makes at most {min(limits)}"
         )
     return order, rule
+
+
+def _present(schedule: Schedule) -> Schedule:
+    """The schedule of clients that are there: absences change no algorithm."""
+    return _present(schedule.schedule) if isinstance(schedule, Dropouts) else schedule
 
 
 def _fixed(algorithm: Algorithm, label: str, own: object, given: object) -> str:

@@ -435,6 +435,18 @@ def private_model(x, y=None):
         pyro.sample("y", dist.Normal(bias + effect + x[:, 0], 1.0), obs=y)
 
 
+def mean_model(x, y=None):
+    weights = pyro.sample("weights", dist.Normal(x.new_zeros(2), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(weights.sum() + 0 * x[:, 0], 1.0), obs=y)
+
+
+def discrete_model(x, y=None):
+    coin = pyro.sample("coin", dist.Bernoulli(x.new_tensor(0.5)), infer={"pvi": "shared"})
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(coin + x[:, 0], 1.0), obs=y)
+
+
 def learned_model(x, y=None):
     noise = pyro.param("noise", x.new_tensor(1.0), constraint=dist.constraints.positive)
     bias = pyro.sample("bias", dist.Normal(x.new_tensor(0.0), 1.0))
@@ -446,9 +458,9 @@ def learned_model(x, y=None):
     ("options", "message"),
     [
         ({"zeta": -1.0}, "zeta is a finite number from 0"),
-        ({"local_iterations": 0}, "local_iterations must be at least 1"),
-        ({"num_particles": 0}, "num_particles must be at least 1"),
-        ({"subset": 0}, "size must be a whole number of clients"),
+        ({"local_iterations": 0}, "local_iterations must be a whole number, at least 1"),
+        ({"num_particles": 0}, "num_particles must be a whole number, at least 1"),
+        ({"subset": 0}, "a subset .size. is a whole number of clients"),
         ({"smoothing": 0.0}, r"smoothing must lie in \(0, 1\]"),
         ({"smoothing": True}, "smoothing must lie"),
         ({"kl_scale": "other"}, "kl_scale is 'paper', 'iterations', 'batch' or a number"),
@@ -458,8 +470,14 @@ def learned_model(x, y=None):
         ({"optimiser": "rmsprop"}, "unknown optimiser 'rmsprop'; there are adam, sgd"),
         ({"learning_rate": -0.1}, "a learning rate is a number from 0"),
         ({"epsilon": 0.0}, "epsilon is a positive number"),
+        ({"local_iterations": 2.5}, "local_iterations must be a whole number, at least 1, got 2.5"),
+        ({"num_particles": True}, "num_particles must be a whole number"),
+        ({"num_particles": None}, "must be whole numbers, got None"),
+        ({"zeta": None}, "zeta is a finite number from 0, got None"),
+        ({"kl_scale": True}, "kl_scale is a finite number from 0, got True"),
+        ({"keep_optimisers": "no"}, "keep_optimisers is True or False, got 'no'"),
         ({"personal_init": "zero"}, "personal_init is 'global' or 'draw'"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be a whole number, at least 1"),
     ],
 )
 def test_bad_options(options, message):
@@ -476,12 +494,25 @@ def test_bad_options(options, message):
         (MODEL, {"damping": 0.5}, "is defined by its damping"),
         (MODEL, {"schedule": "sequential"}, "is defined by its schedule"),
         (private_model, {}, r"client 'a': pFedBayes makes every latent personal already.*\['effect'\]"),
+        (MODEL, {"solver": pvi.PFedBayes().solver}, "is part of an algorithm: leave solver out"),
+        (MODEL, {"algorithm": "pvi", "solver": pvi.PFedBayes().solver}, "solver 'two-level' is part of an algorithm"),
+        (discrete_model, {}, r"the discrete latents \['coin'\] have none: sum them out"),
+        (
+            private_model,
+            {"algorithm": pvi.PFedBayes(local_reparameterisation=True)},
+            "makes every latent personal already",
+        ),
+        (
+            mean_model,
+            {"algorithm": pvi.PFedBayes(local_reparameterisation=True)},
+            "client 'a': local_reparameterisation has nothing to draw row by row",
+        ),
         (learned_model, {"learn": "all"}, r"learns no hyperparameters, but the model has \['noise'\]"),
     ],
 )
 def test_what_does_not_go_together(model, options, message):
     with pytest.raises(ValueError, match=message):
-        pvi.fit(model, {"a": regression()}, **{"algorithm": "pfedbayes", "rounds": 1, **options})
+        pvi.fit_rounds(model, {"a": regression()}, **{"algorithm": "pfedbayes", "rounds": 1, **options})
 
 
 def test_a_solve_that_breaks_down_keeps_the_personal_posterior():
@@ -490,7 +521,8 @@ def test_a_solve_that_breaks_down_keeps_the_personal_posterior():
     wild = pvi.PFedBayes(optimiser="sgd", learning_rate=1e200, batch_size=None)
     result = pvi.fit(MODEL, clients, algorithm=wild, rounds=2)
     assert set(result.history[-1].rejected) == {"a", "b"}
-    assert result.personal == {}
+    for own in result.personal.values():  # nothing was learned: q itself
+        torch.testing.assert_close(own.natural, result.posterior.natural, rtol=0, atol=0)
     loc, _ = result.posterior.family.moments(result.posterior.natural)
     assert loc.tolist() == [0.0] * 3  # w is where it started
 
@@ -500,3 +532,39 @@ def test_parameters_round_trip():
     v = parameters(problem, w.natural)
     back = natural_from_moments(problem.family, v[0], softplus(v[1]))
     torch.testing.assert_close(back, w.natural, rtol=1e-12, atol=1e-12)
+
+
+def test_absences_are_no_other_algorithm():
+    """A client that is away learns nothing, and its posterior waits for it."""
+    clients, schedule = logistic_clients(), SubsetAfterTraining(2)
+    away = pvi.schedules.Dropouts(schedule, {"c0": [(1, 2)]})
+    algorithm = pvi.PFedBayes(**FAST, subset=2)
+    runs = list(pvi.fit_rounds(logistic_regression.model, clients, algorithm=algorithm, schedule=away, rounds=3))
+    own = [run.personal["c0"].natural for run in runs]
+    torch.testing.assert_close(own[1], own[0], rtol=0, atol=0)
+    assert not torch.equal(own[2], own[1])
+    assert "c0" not in runs[1].history[-1].clients
+    with pytest.raises(ValueError, match="is defined by its schedule"):
+        pvi.fit(logistic_regression.model, clients, algorithm=algorithm, schedule=SubsetAfterTraining(1), rounds=1)
+
+
+def test_the_seed_of_subsets():
+    clients = logistic_clients()
+    found = [
+        pvi.fit(
+            logistic_regression.model, clients, algorithm=pvi.PFedBayes(**FAST, subset=1, subset_seed=seed), rounds=1
+        )
+        for seed in range(6)
+    ]
+    asked = {list(SubsetAfterTraining(1, seed).events(tuple(clients), 0))[1].asked for seed in range(6)}
+    assert len(asked) > 1
+    assert len({tuple(one.posterior.natural.tolist()) for one in found}) == len(asked)
+
+
+def test_the_record_of_a_run_has_the_options(tmp_path):
+    result = pvi.fit(logistic_regression.model, logistic_clients(), algorithm=pvi.PFedBayes(**FAST), rounds=1)
+    assert result.settings["options"]["zeta"] == 1.0
+    assert result.settings["options"]["kl_scale"] == "paper"
+    assert "options" not in repr(result)
+    result.save(tmp_path / "run")
+    assert pvi.load(tmp_path / "run").settings["options"] == result.settings["options"]

@@ -20,7 +20,8 @@ from pvi.posterior import Posterior
 class ParameterAverage:
     """v ← (1 - β) v + β mean_i v_i with v = (μ, ρ), σ = log(1 + exp ρ) (Zhang et al. 2022, algorithm 1, server).
 
-    β is ``smoothing``, in (0, 1]. Always proper: the fraction is 1.
+    β is ``smoothing``, in (0, 1]. Proper, the fraction 1, where the answers are to the q that the server
+    holds, as in synchronous rounds.
     """
 
     smoothing: float = 1.0

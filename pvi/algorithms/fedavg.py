@@ -54,8 +54,8 @@ def FedAvg(
     There is no posterior and no prior in this: the run's ``posterior`` is the estimate with ``spread`` around it in
     the latents' unconstrained coordinates, a placeholder that says nothing of uncertainty. The estimate starts at the
     guide's means (the prior's without one); the prior is not used further. The reported free energy is the log
-    likelihood of all rows at the estimate, in nats, and no bound of the evidence. Raises ``ValueError`` for options
-    out of range.
+    likelihood of all rows at the estimate (up to ``spread``), in nats, and no bound of the evidence. Raises
+    ``ValueError`` for options out of range.
 
     >>> pvi.fit(model, clients, algorithm=pvi.FedAvg(epochs=1, learning_rate=0.1), rounds=50)  # doctest: +SKIP
     """

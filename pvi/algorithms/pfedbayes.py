@@ -57,7 +57,7 @@ def PFedBayes(
             (n/b) / R here, or beside ζ KL, "batch", which is n/b. Or a number.
         average: what the server does: "parameters" (v, as published), or "moments", the closed-form optimum of
             min_w Σ KL(q_i, w). There the localised problem is solved exactly too: clients send q_i, and w_i is the w
-            that they were sent.
+            that they were sent: ``global_learning_rate`` then has no part.
         initial_rho: ρ of the first w, σ = log(1 + exp ρ). Its means are the guide's, else the prior's. ``None``: the
             guide's or the prior's own σ.
         batch_size: b, rows a step, without replacement within an epoch; ``None``: all.
@@ -68,7 +68,7 @@ def PFedBayes(
             from that.
         local_reparameterisation: draw layers' pre-activations row by row instead of weights: the same objective with
             less noise, and faster.
-        subset_seed: fixes the subsets.
+        subset_seed: fixes the subsets; the seed of a run does not change them.
         epsilon: Adam's.
 
     The run's ``posterior`` is w; ``result.personal`` has every q_i; the reported free energy is
@@ -79,8 +79,8 @@ def PFedBayes(
     """
     if average not in ("parameters", "moments"):
         raise ValueError(f"pFedBayes: average is 'parameters' or 'moments', got {average!r}")
-    if initial_rho is not None and not -30 < initial_rho < 30:
-        raise ValueError(f"pFedBayes: initial_rho lies between -30 and 30 (σ = log(1 + exp ρ)), got {initial_rho!r}")
+    if initial_rho is not None and not -15 < initial_rho < 15:
+        raise ValueError(f"pFedBayes: initial_rho lies between -15 and 15 (σ = log(1 + exp ρ)), got {initial_rho!r}")
     beta = check_smoothing(smoothing)
     aggregate: Aggregator = ParameterAverage(beta) if average == "parameters" else MomentAverage(beta)
     rule = TwoLevel(

@@ -1,6 +1,7 @@
 """Whether rounds of stochastic steps still lead anywhere, for algorithms whose local solver is their own."""
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
@@ -22,9 +23,14 @@ def doubts(algorithm: str, name: str, rounds: Sequence[Round]) -> Iterator[str]:
         yield f"{len(rounds)} rounds of noisy steps are too few to say whether they converged; use more (--rounds)."
         return
     window = min(WINDOW, len(rounds) // 2)
-    rise, noise = trend([record.elbo for record in rounds], window)
+    looked_at = [record.elbo for record in rounds[-2 * window :]]
     sizes = [option for option in inspect.signature(ALGORITHMS[algorithm]).parameters if "learning_rate" in option]
     steps = f" ({', '.join(f'--set {option}=...' for option in sizes)})" if sizes else ""
+    lost = sum(not math.isfinite(value) for value in looked_at)
+    if lost:
+        yield f"The {name} was not finite in {lost} of the last {len(looked_at)} rounds; use smaller steps{steps}."
+        return
+    rise, noise = trend(looked_at, window)
     if rise > max(SETTLED, noise):
         yield (
             f"Not converged yet: the {name}'s mean over the last {window} rounds is {rise:.2g} nats above that of the "

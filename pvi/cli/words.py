@@ -12,6 +12,7 @@ from pvi.data import Tables
 from pvi.history import Round, falling
 from pvi.programs.names import resolve_model
 from pvi.schedules import rounds_limit
+from pvi.solvers import LocalSteps, TwoLevel
 
 SETTLED = 0.05
 """A rise of the ELBO in the last round, nats, below which a run counts as settled."""
@@ -50,7 +51,8 @@ def personal_explanations(algorithm: Algorithm) -> list[str]:
         "together say. The clients' own are in personal_summary.csv and forest.png."
     ]
     zeta = algorithm.energy.weight
-    if zeta != 1 and getattr(algorithm.solver, "kl_scale", None) == "paper":
+    rule = algorithm.solver.rule if isinstance(algorithm.solver, LocalSteps) else None
+    if zeta != 1 and isinstance(rule, TwoLevel) and rule.kl_scale == "paper":
         counts = f"rows count {1 / zeta:.3g} times" if zeta else "posterior has no prior, as if rows counted infinitely"
         said.append(
             f"With zeta {zeta:g} a client's {counts} in its own posterior; --set zeta=1 is Bayes' rule with that prior."

@@ -151,7 +151,13 @@ class PFedBayes:
             "batch_size": self.batch,
             "learning_rate": self.baseline_rate,
         }
-        alone: dict[str, Any] = {"zeta": 1.0, "global_learning_rate": 0.0, "initial_rho": None, "personal_init": "draw"}
+        alone: dict[str, Any] = {
+            "zeta": 1.0,
+            "global_learning_rate": 0.0,
+            "initial_rho": None,
+            "personal_init": "draw",
+            "average": "parameters",
+        }
         local = self._method(LOCAL, self.local_rounds, **alone)
         alone_model = {"guide": None, "model": self.network(LOCAL_SCALE)}
         return [

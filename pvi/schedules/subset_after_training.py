@@ -28,7 +28,7 @@ class SubsetAfterTraining:
 
     def __post_init__(self) -> None:
         if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
-            raise ValueError(f"size must be a whole number of clients, at least 1, got {self.size!r}")
+            raise ValueError(f"a subset (size) is a whole number of clients, at least 1, got {self.size!r}")
         check_seed(self.seed)
         object.__setattr__(self, "latency", frozen(self.latency))
 

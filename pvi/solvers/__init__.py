@@ -56,7 +56,15 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
 
 
 def resolve_solver(solver: Solver | str) -> Solver:
-    """A solver by name with its default options, or the object itself; raises ``ValueError`` for an unknown name."""
+    """A solver by name with its default options, or the object itself.
+
+    Raises ``ValueError`` for an unknown name, and for a solver that is part of an algorithm.
+    """
+    if isinstance(solver, PersonalSolver):
+        raise ValueError(
+            f"solver {solver.name!r} is part of an algorithm: leave solver out and name the algorithm, as in "
+            "algorithm=pvi.PFedBayes(...)"
+        )
     if not isinstance(solver, str):
         return solver
     if solver not in SOLVERS:

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.weighted import tensors_of
+from pvi.solvers.checks import check_shared
 from pvi.solvers.personal import Personal, Visit
 from pvi.solvers.rule import Rule
-from pvi.solvers.visits import rows_a_step, visit, visit_many
+from pvi.solvers.visits import layers_of, rows_a_step, visit, visit_many
 
 TEMPORARIES = 40
 """Tensors of q's size that a step holds at once."""
@@ -30,6 +33,13 @@ class LocalSteps:
     def check(self, problem: LocalProblem) -> None:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
         self.rule.check(problem)
+        check_shared(problem, self.rule.name, "is made for latents that all clients share")
+        layers_of(self.rule, problem, torch.zeros((), dtype=problem.batch.dtype, device=problem.batch.device))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The rule's fields by name."""
+        return dict(vars(self.rule))
 
     def visit(self, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""

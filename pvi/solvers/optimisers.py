@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+INF = float("inf")
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -68,8 +69,8 @@ def resolve_optimiser(name: str, learning_rate: float, epsilon: float = EPSILON)
     """An optimiser by name; raises ``ValueError`` for an unknown one, a negative learning rate, or an ε of 0."""
     if name not in OPTIMISERS:
         raise ValueError(f"unknown optimiser {name!r}; there are {', '.join(OPTIMISERS)}")
-    if not 0 <= learning_rate < float("inf"):
+    if isinstance(learning_rate, bool) or not isinstance(learning_rate, int | float) or not 0 <= learning_rate < INF:
         raise ValueError(f"a learning rate is a number from 0, got {learning_rate!r}")
-    if not 0 < epsilon < float("inf"):
+    if not 0 < epsilon < INF:
         raise ValueError(f"Adam's epsilon is a positive number, got {epsilon!r}")
     return OPTIMISERS[name](learning_rate, epsilon)

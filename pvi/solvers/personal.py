@@ -1,7 +1,7 @@
 """Solvers that keep something of their client's own from visit to visit: a posterior, an optimiser's memory."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -35,6 +35,10 @@ class PersonalSolver(Protocol):
     @property
     def name(self) -> str:
         """For histories and logs."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Its settings by name, as plain values, for the record of a run."""
 
     def check(self, problem: LocalProblem) -> None:
         """Raises ``ValueError`` for a problem that the method has no meaning for."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem
 from pvi.programs.program import num_rows
-from pvi.solvers.checks import check_shared_mean_field
+from pvi.solvers.checks import check_shared_mean_field, check_whole
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal
 from pvi.solvers.rule import Begun, Likelihood
@@ -41,10 +41,7 @@ class PointSteps:
                 f"{self.method}: give local_iterations or epochs, one of them, got local_iterations="
                 f"{self.local_iterations!r} and epochs={self.epochs!r}"
             )
-        for label in ("local_iterations", "epochs", "batch_size"):
-            value = getattr(self, label)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{self.method}: {label} must be a whole number, at least 1, got {value!r}")
+        check_whole(self.method, local_iterations=self.local_iterations, epochs=self.epochs, batch_size=self.batch_size)
         if not 0 <= self.proximal < float("inf"):
             raise ValueError(f"FedProx: proximal (μ) is a finite number from 0, got {self.proximal!r}")
         _ = self.stepper

@@ -23,7 +23,7 @@ class Begun(NamedTuple):
 
 
 class Rule(Protocol):
-    """What a method does in a visit; hashable, so that one captured graph serves all visits.
+    """What a method does in a visit; a frozen dataclass, so that one captured graph serves all visits.
 
     :class:`~pvi.solvers.local_steps.LocalSteps` makes a solver of it.
     """

@@ -5,7 +5,8 @@ With v = (μ, ρ), σ = log(1 + exp ρ), R times in turn
     q_i: a step down on  -(n/b) (1/K) Σ_j Σ_k log p(y_j | θ_k) + ζ KL(q_i, w_i),   θ_k = μ + σ g_k,  g_k ~ N(0, I)
     w_i: a step down on  KL(q_i, w_i)
 
-where q_i goes on from the client's last visit and w_i starts at the w that the server sent.
+where q_i goes on from the client's last visit, w_i starts at the w that the server sent, and each step sees the other's
+newest value.
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,14 @@ from torch import Tensor
 from pvi.families.mean_field import divergence, inverse_softplus, natural_from_moments, softplus
 from pvi.objectives import LocalProblem, each
 from pvi.programs.program import num_rows
-from pvi.solvers.checks import check_shared_mean_field
+from pvi.solvers.checks import check_number, check_shared_mean_field, check_whole
 from pvi.solvers.draws import noise_generator
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
 from pvi.solvers.personal import Personal
 from pvi.solvers.rule import Begun, Likelihood
 
 KLScale = float | Literal["paper", "iterations", "batch"]
+METHOD = "pFedBayes"
 FIRST = 0x5DEECE66D
 """Keeps the draws of first values apart from those of the steps."""
 
@@ -51,13 +53,15 @@ class TwoLevel:
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        for label in ("local_iterations", "num_particles"):
-            if getattr(self, label) < 1:
-                raise ValueError(f"pFedBayes: {label} must be at least 1, got {getattr(self, label)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"pFedBayes: batch_size must be at least 1, got {self.batch_size}")
-        if not 0 <= self.zeta < float("inf"):
-            raise ValueError(f"pFedBayes: zeta is a finite number from 0, got {self.zeta}")
+        if self.local_iterations is None or self.num_particles is None:
+            raise ValueError("pFedBayes: local_iterations and num_particles must be whole numbers, got None")
+        check_whole(
+            METHOD, local_iterations=self.local_iterations, num_particles=self.num_particles, batch_size=self.batch_size
+        )
+        check_number(METHOD, zeta=self.zeta)
+        for name in ("keep_optimisers", "local_reparameterisation"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"pFedBayes: {name} is True or False, got {getattr(self, name)!r}")
         if self.personal_init not in ("global", "draw"):
             raise ValueError(f"pFedBayes: personal_init is 'global' or 'draw', got {self.personal_init!r}")
         if isinstance(self.kl_scale, str):
@@ -65,8 +69,8 @@ class TwoLevel:
                 raise ValueError(
                     f"pFedBayes: kl_scale is 'paper', 'iterations', 'batch' or a number, got {self.kl_scale!r}"
                 )
-        elif not 0 <= self.kl_scale < float("inf"):
-            raise ValueError(f"pFedBayes: kl_scale is a finite number from 0, got {self.kl_scale}")
+        else:
+            check_number(METHOD, kl_scale=self.kl_scale)
         _ = self.personal_optimiser, self.global_optimiser
 
     @property
@@ -98,7 +102,7 @@ class TwoLevel:
 
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, and q is mean field."""
-        check_shared_mean_field(problem, "pFedBayes", "makes every latent personal already")
+        check_shared_mean_field(problem, METHOD, "makes every latent personal already")
 
     def begin(
         self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int

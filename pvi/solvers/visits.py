@@ -113,7 +113,9 @@ def _together(
         values.append(value)
     whole = torch.stack(values, 1)
     return [
-        (Begun(tuple(part[lane] for part in state), one.fixed), list(whole[lane])) for lane, one in enumerate(begun)
+        # Copies: a view of one client's part would keep everybody's.
+        (Begun(tuple(part[lane].clone() for part in state), one.fixed), list(whole[lane]))
+        for lane, one in enumerate(begun)
     ]
 
 

@@ -176,6 +176,9 @@ def test_rounds_of_noisy_steps():
     assert "nats below that of the 10 before: rounds need not raise it, but smaller steps (--set" in falling
     (few,) = doubts(given, rounds(np.arange(5)), False)
     assert few.startswith("5 rounds of noisy steps are too few")
+    for lost in (-np.inf, np.nan):
+        (said,) = doubts(given, rounds([0.0] * 10 + [lost] + [0.0] * 5), False)
+        assert said.startswith("The objective was not finite in 1 of the last 16 rounds; use smaller steps (--set")
 
 
 def test_the_noise_of_a_trend_is_its_standard_error():
@@ -206,3 +209,24 @@ def test_four_hospitals(data, tmp_path, call):
     assert last["log_density_pm"] > max(-0.5, last["log_density_gm"])
     outcome = call("predict", tmp_path / "run", paths[3], "--client", "va")
     assert outcome.exit_code == 0
+
+
+def test_a_client_whose_visits_are_rejected_costs_nobody_the_run(tmp_path, call):
+    """Its personal model is the global one; the others' are their own; the rejection is said."""
+    generator = np.random.default_rng(0)
+    names = []
+    for name, scale in (("la", 1.0), ("lb", 1.0), ("lc", 1e6)):
+        x = generator.normal(size=(30, 2))
+        y = scale * (x @ [1.0, -1.0] + generator.normal(size=30))
+        pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "y": y}).to_csv(tmp_path / f"{name}.csv", index=False)
+        names.append(str(tmp_path / f"{name}.csv"))
+    said = call(
+        "fit", *names, "--target", "y", "--model", "linear_regression", "--algorithm", "pfedbayes", "--set",
+        "optimiser=sgd", "--set", "learning_rate=0.01", "--set", "zeta=1", "--rounds", "7", "--out",
+        str(tmp_path / "run"),
+    )  # fmt: skip
+    assert said.exit_code == 0 and "lc" in said.output
+    table = pd.read_csv(tmp_path / "run" / "personal.csv", index_col=0)
+    assert list(table.index) == ["la", "lb", "lc", "all clients"]
+    assert table.loc["lc", "log_density_pm"] == pytest.approx(table.loc["lc", "log_density_gm"])
+    assert table.loc["la", "log_density_pm"] != pytest.approx(table.loc["la", "log_density_gm"])
