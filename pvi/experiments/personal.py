@@ -1,6 +1,7 @@
 """What is measured of personal models (PM) and the global model (GM), each client's test rows predicted by both."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from pvi import Posterior, Result
 from pvi.diagnostics import classification_metrics
 from pvi.experiments.protocol import Pair
 from pvi.programs.batch import Batch
-from pvi.programs.predictive import expected_values
+from pvi.programs.predictive import expected_values, pointwise
 
 PERCENT = 100.0
 STILL = 1e-4
@@ -20,17 +21,21 @@ AT_ONCE = 5_000
 
 
 class Predicted(NamedTuple):
-    """Class probabilities ``[n, K]`` and labels ``[n]`` of all clients' test rows."""
+    """Class probabilities ``[n, K]``, labels and their log predictive density in nats, ``[n]``, of clients' test rows.
+
+    The density is not read off the probabilities: single precision rounds small ones to 0.
+    """
 
     probabilities: Tensor
     labels: Tensor
+    log_density: Tensor
 
     def metrics(self, prefix: str) -> dict[str, float]:
         """Accuracy in per cent, log likelihood and entropy of the prediction in nats a row, calibration error."""
         found = classification_metrics(self.probabilities.numpy(), self.labels.numpy())
         return {
             prefix: PERCENT * found["accuracy"],
-            f"{prefix}_log_likelihood": found["log_likelihood"],
+            f"{prefix}_log_likelihood": self.log_density.double().mean().item(),
             f"{prefix}_ece": found["ece"],
             f"{prefix}_entropy": entropy(self.probabilities).mean().item(),
         }
@@ -70,33 +75,37 @@ def moved(result: Result) -> bool:
 
 def personal(result: Result, test: Mapping[str, Pair], num_samples: int | None, seed: int) -> Predicted:
     """Each client's rows by its personal posterior; at the means where ``num_samples`` is ``None``."""
-    parts = [_probabilities(result, result.personal[name], x, num_samples, seed) for name, (x, _) in test.items()]
-    return Predicted(torch.cat(parts), _labels(test))
+    return _joined([_predict(result, result.personal[name], rows, num_samples, seed) for name, rows in test.items()])
 
 
 def shared(result: Result, test: Mapping[str, Pair], num_samples: int | None, seed: int) -> Predicted:
     """Everybody's rows by the global posterior."""
-    together = torch.cat([x for x, _ in test.values()])
-    return Predicted(_probabilities(result, result.posterior, together, num_samples, seed), _labels(test))
+    together = torch.cat([x for x, _ in test.values()]), torch.cat([y for _, y in test.values()])
+    return _predict(result, result.posterior, together, num_samples, seed)
 
 
-def _probabilities(result: Result, posterior: Posterior, x: Tensor, num_samples: int | None, seed: int) -> Tensor:
-    """Class probabilities ``[n, K]`` averaged over draws, or at the means."""
+def _predict(result: Result, posterior: Posterior, rows: Pair, num_samples: int | None, seed: int) -> Predicted:
+    """Averaged over draws, or at the means; a few images at once."""
     assert result.model is not None
-    where = posterior.natural
+    where, (site,) = posterior.natural, result.observed
     if num_samples is None:
         draws = {name: value[None] for name, value in posterior.mean.items()}
     else:
         draws = posterior.sample(num_samples, torch.Generator(device=where.device).manual_seed(seed))
     parts = []
-    for rows in x.split(max(1, AT_ONCE // (num_samples or 1))):
-        batch = Batch((rows,), {}).to(where.device, where.dtype)
-        parts.append(expected_values(result.model, result.observed, draws, batch)[result.observed[0]].mean(0).cpu())
-    return torch.cat(parts)
+    for x, y in zip(*[part.split(max(1, AT_ONCE // (num_samples or 1))) for part in rows], strict=True):
+        inputs, whole = (Batch(data, {}).to(where.device, where.dtype) for data in ((x,), (x, y)))
+        probabilities = expected_values(result.model, result.observed, draws, inputs)[site].mean(0)
+        if num_samples is None:
+            density = probabilities.gather(1, y.to(where.device)[:, None])[:, 0].log()  # of one draw: no second pass
+        else:
+            density = pointwise(result.model, result.observed, draws, whole)[site].logsumexp(0) - math.log(num_samples)
+        parts.append(Predicted(probabilities.cpu(), y.cpu(), density.cpu()))
+    return _joined(parts)
 
 
-def _labels(test: Mapping[str, Pair]) -> Tensor:
-    return torch.cat([y for _, y in test.values()]).cpu()
+def _joined(parts: Sequence[Predicted]) -> Predicted:
+    return Predicted(*[torch.cat(columns) for columns in zip(*parts, strict=True)])
 
 
 def _accuracy(found: Predicted) -> float:
