@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from pvi import Posterior, Result
+from pvi.diagnostics import reliability
 from pvi.diagnostics.style import BLUE, DARK, DPI, GREY, GRID, SMALL, hide, new_figure
-from pvi.experiments.folder import OWN_PICTURE
-from pvi.experiments.personal import entropy
+from pvi.experiments.folder import OWN_PICTURE, RELIABILITY
+from pvi.experiments.personal import entropy, predictions
 from pvi.experiments.protocol import Setting
 from pvi.programs.batch import Batch
 from pvi.programs.predictive import expected_values
@@ -55,6 +56,13 @@ def plot_probabilities(result: Result, setting: Setting, num_samples: int, metho
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8.5, frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{OWN_PICTURE}{'-'.join(method.split())}.png", dpi=DPI)
+
+
+def plot_calibration(result: Result, setting: Setting, num_samples: int, method: str, folder: Path) -> None:
+    """A reliability diagram of all test images by the personal models, and one by the global model."""
+    for prefix, predicted in predictions(result, setting.test_by_client, num_samples, 0, unmoved=True).items():
+        path = folder / f"{RELIABILITY}{prefix}-{'-'.join(method.split())}.png"
+        reliability(predicted.probabilities.numpy(), predicted.labels.numpy(), path, title=f"{prefix.upper()} {method}")
 
 
 def class_probabilities(result: Result, posterior: Posterior, x: Tensor, num_samples: int) -> Tensor:

@@ -71,6 +71,7 @@ class PFedBayes:
     local_rounds: int = field(default=200, metadata={"help": "Rounds of the networks that nobody shares."})
     hidden: int = field(default=100, metadata={"help": "Hidden units of the fully connected network."})
     samples: int = field(default=10, metadata={"help": "Posterior draws of a prediction."})
+    mean_every: int = field(default=1, metadata={"help": "Predict at the mean weights after so many rounds."})
     every: int = field(default=50, metadata={"help": "Predict from draws after so many rounds, and at the end."})
     compile: bool = field(
         default=True, metadata={"help": "Compile the clients' step: half a minute once, then faster."}
@@ -83,7 +84,7 @@ class PFedBayes:
         for name, values in known.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {' or '.join(values)}, not {getattr(self, name)!r}")
-        for name in ("clients", "train_per_class", "test_per_class", "hidden", "samples", "every"):
+        for name in ("clients", "train_per_class", "test_per_class", "hidden", "samples", "every", "mean_every"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 1 <= self.labels <= CLASSES:
@@ -180,10 +181,11 @@ class PFedBayes:
         return Method(name, {"algorithm": pvi.PFedBayes(**{**options, **changed}), **self._run}, rounds)
 
     def measure(self, result: Result, setting: Setting) -> dict[str, float]:
-        """At the mean weights in every round, from draws in some and in the last."""
+        """At the mean weights in every round, from draws in some, by both in the last."""
         tests, number = setting.test_by_client, result.history[-1].number
-        found, both = accuracies_at_mean(result, tests), self.study == "uncertainty"
-        if both or number % self.every == 0 or number in (self.rounds, self.local_rounds):
+        both, last = self.study == "uncertainty", number in (self.rounds, self.local_rounds)
+        found = accuracies_at_mean(result, tests) if both or last or number % self.mean_every == 0 else {}
+        if both or last or number % self.every == 0:
             for prefix, predicted in predictions(result, tests, self.samples, number, unmoved=both).items():
                 found |= predicted.metrics(prefix)
         return found
@@ -195,6 +197,7 @@ class PFedBayes:
         return peaks(TABLE[self.dataset, self.size]) if self.study == "table" else []
 
     def illustrate(self, folder: Path, result: Result, setting: Setting, method: str) -> None:
-        """Class probabilities of some test images by the personal and the global model; see ``Illustrated``."""
+        """Class probabilities of some test images, and how well all are calibrated; see ``Illustrated``."""
         if self.study == "uncertainty":
             personal_figures.plot_probabilities(result, setting, self.samples, method, folder)
+            personal_figures.plot_calibration(result, setting, self.samples, method, folder)

@@ -92,7 +92,8 @@ def test_uncertainty(play, digits, tmp_path):
     assert ((entropies > 0) & (entropies <= np.log(10))).all()
     assert curves["gm"].notna().all()
     pictures = [f"picture-after-{n}-rounds.png" for n in (0, 1, 10)]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*FILES, *pictures])
+    diagrams = [f"reliability-{model}-after-{n}-rounds.png" for model in ("pm", "gm") for n in (0, 1, 10)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*FILES, *pictures, *diagrams])
     page = (tmp_path / "out/README.md").read_text()
     places = [page.index(f"]({name})") for name in pictures]
     assert places == sorted(places)

@@ -122,7 +122,7 @@ def test_seeds_and_assignments(stored):
         ({"labels": 0}, "labels is from 1 to 10"),
         ({"study": "eta"}, "study is table or zeta or rho or uncertainty, not 'eta'"),
         *[({name: 0}, f"{name} must be at least 1, not 0")
-          for name in ("clients", "train_per_class", "test_per_class", "hidden", "samples", "every")],
+          for name in ("clients", "train_per_class", "test_per_class", "hidden", "samples", "every", "mean_every")],
     ],
 )  # fmt: skip
 def test_bad_options(given, said):
@@ -212,6 +212,15 @@ def test_personal_and_global_models_are_measured_as_plain_torch_predicts(stored)
     assert last["pm"] != last["gm"]
 
 
+def test_mean_weights_every_so_many_rounds(stored):
+    """And in the last: what is measured is what it would have been."""
+    stored(40, 10)
+    always = played(PFedBayes(**TINY), [PFEDBAYES])[PFEDBAYES].records
+    seldom = played(PFedBayes(**{**TINY, "mean_every": 2}), [PFEDBAYES])[PFEDBAYES].records
+    assert ["pm_at_mean" in record for record in seldom] == [False, True, True]
+    assert [record["gm_at_mean"] for record in seldom[1:]] == [record["gm_at_mean"] for record in always[1:]]
+
+
 def test_images_in_chunks_are_predicted_alike(stored, monkeypatch):
     stored(40, 10)
     whole = played(PFedBayes(**TINY), [PFEDBAYES])[PFEDBAYES].records[-1]
@@ -265,7 +274,8 @@ def test_pictures_of_clients_with_few_labels(stored, tmp_path):
     experiment = PFedBayes(**(TINY | {"labels": 2, "clients": 5}), study="uncertainty")
     part = played(experiment, ["after 1 rounds"])["after 1 rounds"]
     experiment.illustrate(tmp_path / "new", part.result, part.setting, part.method)
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["picture-after-1-rounds.png"]
+    diagrams = [f"reliability-{model}-after-1-rounds.png" for model in ("gm", "pm")]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["picture-after-1-rounds.png", *diagrams]
     assert (tmp_path / "new/picture-after-1-rounds.png").stat().st_size > 10_000
     PFedBayes(**TINY).illustrate(tmp_path / "table", part.result, part.setting, part.method)
     assert not (tmp_path / "table").exists()
