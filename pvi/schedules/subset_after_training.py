@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pvi.schedules.attendance import Attendance
 from pvi.schedules.draws import check_seed, permuted
@@ -44,10 +45,14 @@ class SubsetAfterTraining:
     def attended(self, attendance: Attendance, round_index: int) -> Iterator[Event]:
         """The same with a subset of the clients that are there."""
         order = list(permuted(attendance.clients, self.seed, round_index))
-        for event in Synchronous(self.latency).attended(attendance, round_index):
+        for event in self._everybody.attended(attendance, round_index):
             present = set(event.clients)
             drawn = set([client for client in order if client in present][: self.size])
             if isinstance(event, Collect) and len(drawn) < len(present):
                 yield replace(event, asked=tuple(client for client in event.clients if client in drawn))
             else:
                 yield event
+
+    @cached_property
+    def _everybody(self) -> Synchronous:
+        return Synchronous(self.latency)

@@ -8,6 +8,7 @@ from pvi.schedules import (
     RandomSubset,
     Sequential,
     SinglePass,
+    SubsetAfterTraining,
     Synchronous,
 )
 
@@ -22,6 +23,7 @@ KINDS = {
     "asynchronous, equal": Asynchronous,
     "asynchronous, jittered": lambda: Asynchronous(latency=LATENCY, jitter=0.7, seed=5),
     "random subset": lambda: RandomSubset(size=2, seed=1, latency=LATENCY),
+    "subset after training": lambda: SubsetAfterTraining(size=2, seed=1, latency=LATENCY),
     "single pass": lambda: SinglePass(latency=LATENCY),
     "dropouts": lambda: Dropouts(Synchronous(latency=LATENCY), away={"b": [(1, 3)]}),
     "dropouts, asynchronous": lambda: Dropouts(Asynchronous(latency=LATENCY), away={"a": [(0, 1), (4, 6)]}),
