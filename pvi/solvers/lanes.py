@@ -8,9 +8,17 @@ from torch import Tensor
 
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
+from pvi.programs.program import num_rows
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import RowLanes
 from pvi.stack import Flat, Stack
+
+
+def rows_a_step(batch_size: int | None, problem: LocalProblem) -> int | None:
+    """The mini-batch's rows, ``None`` where a step uses all: the model's own plate decides where it subsamples."""
+    plate = problem.program.sites.subsampling
+    size = batch_size if plate is None else plate[2]
+    return None if size is None or size >= num_rows(problem.program, problem.batch) else size
 
 
 class Lanes(NamedTuple):

@@ -11,9 +11,10 @@ from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.checks import check_shared
+from pvi.solvers.lanes import rows_a_step
 from pvi.solvers.personal import Personal, Visit
 from pvi.solvers.rule import Rule
-from pvi.solvers.visits import layers_of, rows_a_step, visit, visit_many
+from pvi.solvers.visits import layers_of, visit, visit_many
 
 TEMPORARIES = 40
 """Tensors of q's size that a step holds at once."""
@@ -59,7 +60,7 @@ class LocalSteps:
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
         data = sum(value.numel() for value in tensors_of(problem.batch))
-        size, draws = rows_a_step(self.rule, problem), self.rule.num_particles
+        size, draws = rows_a_step(self.rule.batch_size, problem), self.rule.num_particles
         seen = data if size is None else data * size // problem.batch.num_rows
         numbers = (TEMPORARIES + 4 * draws) * problem.family.size + 4 * max(1, draws) * seen
         return (numbers + data) * problem.batch.dtype.itemsize

@@ -1,8 +1,7 @@
 """Functional stochastic variational inference: Adam on reparameterised gradients of F_m, until it no longer rises."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,15 +11,15 @@ from pvi.families.kinds import is_discrete, is_gaussian
 from pvi.objectives import LocalProblem
 from pvi.programs.find_layers import find_layers
 from pvi.programs.local_reparameterisation import Layers, NotLocal
-from pvi.programs.program import log_likelihood, num_rows
+from pvi.programs.program import num_rows
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import minibatches, noise_generator, row_generator
-from pvi.solvers.lanes import lanes_of
+from pvi.solvers.lanes import lanes_of, rows_a_step
 from pvi.solvers.many_svi import Options, ascend, units
 from pvi.solvers.plateau import Course, judge, report
 from pvi.solvers.protocol import Solved, SolverInfo
-from pvi.solvers.svi_step import Draw, draws_by_step, init, local_at, loss, noise_size, step
-from pvi.stack import NotVectorisable, has_fixed_rows, likelihood
+from pvi.solvers.svi_step import Draw, draws_by_step, init, likelihood_of_rows, local_at, loss, noise_size, step
+from pvi.stack import NotVectorisable, has_fixed_rows
 
 TEMPORARIES = 32
 """Tensors of the size of q's free parameters that a step holds at once."""
@@ -81,9 +80,7 @@ class SVI:
 
     def rows_a_step(self, problem: LocalProblem) -> int | None:
         """The mini-batch's rows, ``None`` where a step uses all: the model's own plate decides where it subsamples."""
-        plate = problem.program.sites.subsampling
-        size = self.batch_size if plate is None else plate[2]
-        return None if size is None or size >= num_rows(problem.program, problem.batch) else size
+        return rows_a_step(self.batch_size, problem)
 
     @torch.no_grad()  # a model may hold parameters that nobody learns
     def solve(self, problem: LocalProblem, cavity: Tensor, start: Tensor, seed: int) -> tuple[Tensor, SolverInfo]:
@@ -104,7 +101,13 @@ class SVI:
 
             def negative(offset: Tensor, rows: Tensor | None = rows, draw: Draw = draw) -> Tensor:
                 free = origin + scale * offset
-                return loss(problem, cavity, free, draw(free), self._likelihood(problem, rows, layers, free))
+                return loss(
+                    problem,
+                    cavity,
+                    free,
+                    draw(free),
+                    likelihood_of_rows(problem, rows, local_at(problem, layers, free)),
+                )
 
             last, before = before, state.offset
             state, info = step(state, negative, course.rate)
@@ -135,16 +138,6 @@ class SVI:
                 f"{reason}; leave the option out"
             )
         return found
-
-    def _likelihood(
-        self, problem: LocalProblem, rows: Tensor | None, layers: Layers | None, free: Tensor
-    ) -> Callable[[Tensor], Tensor]:
-        if layers is None:
-            return partial(log_likelihood, problem.program, batch=problem.batch, rows=rows)
-        batch, scale = problem.batch, 1.0
-        if rows is not None:
-            batch, scale = batch.take(rows), batch.num_rows / len(rows)
-        return likelihood(problem, tensors_of(batch), None, scale, None, local_at(problem, layers, free))
 
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.protocol.ManySolver`: q's parameters, draws and what a model makes of the rows."""

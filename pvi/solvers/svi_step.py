@@ -16,9 +16,11 @@ from pvi.families import Family, GaussianFamily
 from pvi.families.kinds import is_gaussian
 from pvi.objectives import LocalProblem, each, regulariser
 from pvi.programs.local_reparameterisation import Layers
+from pvi.programs.program import log_likelihood
+from pvi.programs.weighted import tensors_of
 from pvi.solvers.draws import noise
 from pvi.solvers.renyi import renyi_estimate
-from pvi.stack import Local
+from pvi.stack import Local, likelihood
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -89,6 +91,16 @@ def local_at(problem: LocalProblem, layers: Layers | None, free: Tensor) -> Loca
         return None
     loc, variance = problem.family.moments(problem.family.natural_from_free(free))
     return Local(layers, loc, variance.sqrt())
+
+
+def likelihood_of_rows(problem: LocalProblem, rows: Tensor | None, local: Local | None) -> Callable[[Tensor], Tensor]:
+    """x -> log p of the client's rows, (n/b) times that of the mini-batch's, in nats; for one client alone."""
+    if local is None:
+        return partial(log_likelihood, problem.program, batch=problem.batch, rows=rows)
+    batch, scale = problem.batch, 1.0
+    if rows is not None:
+        batch, scale = batch.take(rows), batch.num_rows / len(rows)
+    return likelihood(problem, tensors_of(batch), None, scale, None, local)
 
 
 def free_energy_estimate(

@@ -5,7 +5,6 @@ of them.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,24 +14,17 @@ from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.find_layers import find_layers
 from pvi.programs.local_reparameterisation import Layers, NotLocal
-from pvi.programs.program import log_likelihood, num_rows
-from pvi.programs.weighted import tensors_of
+from pvi.programs.program import num_rows
 from pvi.solvers.draws import NoiseLanes, minibatches, noise, noise_generator, row_generator
-from pvi.solvers.lanes import Inputs, Lanes, Rows, lanes_of, pack, unpack
+from pvi.solvers.lanes import Inputs, Lanes, Rows, lanes_of, pack, rows_a_step, unpack
 from pvi.solvers.personal import Personal, Visit
 from pvi.solvers.protocol import SolverInfo
-from pvi.solvers.rule import Begun, Likelihood, Rule
+from pvi.solvers.rule import Begun, Rule
+from pvi.solvers.svi_step import likelihood_of_rows, noise_size
 from pvi.stack import Local, keep, kind, likelihood
 
 EXAMINED = 16
 """Rows at which layers are looked for."""
-
-
-def rows_a_step(rule: Rule, problem: LocalProblem) -> int | None:
-    """The mini-batch's rows, ``None`` where a step uses all: the model's own plate decides where it subsamples."""
-    plate = problem.program.sites.subsampling
-    size = rule.batch_size if plate is None else plate[2]
-    return None if size is None or size >= num_rows(problem.program, problem.batch) else size
 
 
 def layers_of(rule: Rule, problem: LocalProblem, like: Tensor) -> Layers | None:
@@ -52,15 +44,19 @@ def layers_of(rule: Rule, problem: LocalProblem, like: Tensor) -> Layers | None:
 @torch.no_grad()  # a model may hold parameters that nobody learns
 def visit(rule: Rule, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
     """One client's steps, one after the other: the reference."""
-    total, size = num_rows(problem.program, problem.batch), rows_a_step(rule, problem)
+    total, size = num_rows(problem.program, problem.batch), rows_a_step(rule.batch_size, problem)
     layers = layers_of(rule, problem, sent)
     begun = rule.begin(problem, sent, personal, size or total, seed)
-    numbers = _numbers(problem, layers, size or total)
+    numbers = noise_size(problem, layers, size or total)
     rows = minibatches(total, size, row_generator(seed, sent.device))
     noises = noise(rule.num_particles, numbers, noise_generator(seed, sent.device), sent)
     values = list[Tensor]()
     for _, chosen, drawn in zip(range(rule.steps(total)), rows, noises, strict=False):
-        state, value = rule.step(problem, begun, drawn, _alone(problem, chosen, layers))
+
+        def at(loc: Tensor, sd: Tensor, chosen: Tensor | None = chosen) -> Callable[[Tensor], Tensor]:
+            return likelihood_of_rows(problem, chosen, None if layers is None else Local(layers, loc, sd))
+
+        state, value = rule.step(problem, begun, drawn, at)
         begun = begun._replace(state=state)
         values.append(value)
     return _visit(rule, problem, begun, sent, values)
@@ -82,7 +78,7 @@ def visit_many(
         groups.setdefault(rule.steps(num_rows(problem.program, problem.batch)), []).append(index)
     for steps, positions in groups.items():
         chosen = [problems[index] for index in positions]
-        sizes = [rows_a_step(rule, problem) for problem in chosen]
+        sizes = [rows_a_step(rule.batch_size, problem) for problem in chosen]
         starts = [sent[index] for index in positions]
         for lanes in lanes_of(chosen, starts, sizes, engine, pad=not rule.local_reparameterisation):
             members = [positions[index] for index in lanes.members]
@@ -100,7 +96,7 @@ def _together(
     layers = layers_of(rule, problem, like)
     state = tuple(torch.stack(parts) for parts in zip(*[one.state for one in begun], strict=True))
     fixed = tuple(torch.stack(parts) for parts in zip(*[one.fixed for one in begun], strict=True))
-    noises = NoiseLanes(seeds, rule.num_particles, _numbers(problem, layers, lanes.rows_a_step), like)
+    noises = NoiseLanes(seeds, rule.num_particles, noise_size(problem, layers, lanes.rows_a_step), like)
     rows = Rows(lanes, seeds, like)
     graph: Captured | None = None
     values = list[Tensor]()
@@ -165,19 +161,6 @@ def _begin(
 ) -> Begun:
     total = num_rows(problem.program, problem.batch)
     return rule.begin(problem, sent, personal, size or total, seed)
-
-
-def _alone(problem: LocalProblem, rows: Tensor | None, layers: Layers | None) -> Likelihood:
-    if layers is None:
-        return lambda loc, sd: partial(log_likelihood, problem.program, batch=problem.batch, rows=rows)
-    batch, scale = problem.batch, 1.0
-    if rows is not None:
-        batch, scale = batch.take(rows), batch.num_rows / len(rows)
-    return lambda loc, sd: likelihood(problem, tensors_of(batch), None, scale, None, Local(layers, loc, sd))
-
-
-def _numbers(problem: LocalProblem, layers: Layers | None, rows: int) -> int:
-    return problem.family.size + (0 if layers is None else rows * layers.num_noise)
 
 
 def _visit(rule: Rule, problem: LocalProblem, begun: Begun, sent: Tensor, values: Sequence[Tensor]) -> Visit:
