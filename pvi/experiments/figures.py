@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COLOURS = ("#1f5f99", "#d9822b", "#2e8540", "#b3261e", "#6a51a3", "#11848f", "#a6611a", "#c2408a", "#5c6670", "#8aa929")
 MARKERS = "osD^vP*X<>"
 WIDTH, HEIGHT, ACROSS = 4.6, 3.3, 3
+MARKED = 40
+"""Markers of a line, about: more of them hide it."""
 FLOOR = 1e-5
 """Nats that are rounding: the lower end of a log axis."""
 
@@ -75,7 +77,8 @@ def _line(axes: "Axes", curves: pd.DataFrame, metric: str, label: str, index: in
     mean, low, high = values.mean(), values.min(), values.max()
     # A method of one round is a single point: it must not hide under a line that begins there.
     size, order = (3.5, 2) if len(mean) > 1 else (7, 3)
-    axes.plot(messages, mean, color=colour, marker=marker, ms=size, lw=1.3, zorder=order, label=label)
+    often = max(1, len(mean) // MARKED)
+    axes.plot(messages, mean, color=colour, marker=marker, ms=size, lw=1.3, zorder=order, label=label, markevery=often)
     if not METRICS[metric].log:
         return
     if len(mean) > 1:
@@ -111,7 +114,8 @@ def _range(axes: "Axes", curves: pd.DataFrame, metric: str) -> None:
     better = METRICS[metric].higher_is_better
     ordered = np.sort(last.to_numpy() if better else -last.to_numpy())
     best, middle = ordered[-1], ordered[len(ordered) // 3]
-    floor = middle - 1.5 * max(best - middle, 1e-3 * max(1.0, abs(best)))
+    # One method alone has nobody to be squeezed by.
+    floor = middle - 1.5 * max(best - middle, 1e-3 * max(1.0, abs(best))) if len(last) > 1 else -np.inf
     signed = values.to_numpy() if better else -values.to_numpy()
     cut = int((signed < floor).sum())
     bottom, top = (floor if cut else signed.min()), signed.max()
