@@ -24,6 +24,7 @@ import pvi
 from pvi.executors import Vectorised
 from pvi.models import bayesian_mlp
 from pvi.programs.program import log_likelihood
+from pvi.solvers import Given
 from pvi.solvers.two_level import parameters
 from pvi.start import start
 
@@ -154,7 +155,7 @@ def difference(sizes: Sizes) -> float:
     problem, w = state.problem.clients["one"], state.server.posterior.natural
     rule = method(sizes).solver.rule  # type: ignore[union-attr]
     generator = torch.Generator().manual_seed(1)
-    begun = rule.begin(problem, w, None, sizes.batch, 0)
+    begun = rule.begin(problem, Given(w, None, None, 0), sizes.batch)  # type: ignore[arg-type]
     # Near w, so that ζ KL does not bury the likelihood.
     q = begun.state[0] + 0.003 * torch.randn(begun.state[0].shape, generator=generator, dtype=w.dtype)
     noise = torch.randn(sizes.draws, sizes.parameters, generator=generator, dtype=w.dtype)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from torch import Tensor
+
 from pvi.factors import Factor, as_factor, cavity, divide, power, unit
 from pvi.posterior import Posterior
 
@@ -10,13 +12,15 @@ from pvi.posterior import Posterior
 class Setting(NamedTuple):
     """What a client is told of the whole: the prior as a factor, how many clients there are, its share of the rows.
 
-    ``version`` counts the server's steps so far: at 0 no client's rows are in q.
+    ``version`` counts the server's steps so far: at 0 no client's rows are in q. ``beside`` is what the server sums up
+    beside q where the algorithm has such a thing (SCAFFOLD's control variate), ``None`` before the first answers.
     """
 
     prior: Factor
     num_clients: int
     row_share: float = 1.0
     version: int = 0
+    beside: Tensor | None = None
 
 
 class Cavity(NamedTuple):

@@ -10,7 +10,7 @@ from pvi.cavities import CavityRule, Setting
 from pvi.factors import Factor, damp, divide, is_finite, multiply, power, unit
 from pvi.objectives import LocalProblem
 from pvi.posterior import Posterior
-from pvi.solvers import LocalSolver, Personal, PersonalSolver, SolverInfo, Visit
+from pvi.solvers import Given, LocalSolver, Personal, PersonalSolver, SolverInfo, Visit
 
 
 class ClientState(NamedTuple):
@@ -29,10 +29,14 @@ class ClientState(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a client sends back: its name and the change Δ of its factor (damping applied)."""
+    """What a client sends back: its name, the change Δ of its factor (damping applied), and what it adds beside q.
+
+    See :attr:`~pvi.cavities.Setting.beside`; ``None`` where the algorithm has no such thing.
+    """
 
     client: str
     delta: Factor
+    beside: Tensor | None = None
 
 
 class ClientInfo(NamedTuple):
@@ -61,7 +65,8 @@ def init(problem: LocalProblem, like: Tensor, seed: int) -> ClientState:
 class Prepared(NamedTuple):
     """A visit before its local solve: the ``cavity``, the factor ``replaced`` by q_m / cavity, and what is solved.
 
-    ``target`` is the cavity over all latents of the client, ``start`` a proper q to start from.
+    ``target`` is the cavity over all latents of the client, ``start`` a proper q to start from, ``setting`` what the
+    client was told.
     """
 
     cavity: Factor
@@ -69,6 +74,7 @@ class Prepared(NamedTuple):
     target: Tensor
     start: Tensor
     seed: int
+    setting: Setting
 
 
 def prepare(
@@ -80,7 +86,7 @@ def prepare(
     # The guide says where to start from nothing; once others' rows are in q, q is the better start.
     shared = posterior.natural if initial is None or setting.version else initial.to(posterior.natural)
     start = problem.local(shared, state.conditional)
-    return Prepared(cavity, replaced, problem.local_cavity(cavity.natural), start, state.seed + state.visits)
+    return Prepared(cavity, replaced, problem.local_cavity(cavity.natural), start, state.seed + state.visits, setting)
 
 
 def step(
@@ -114,9 +120,14 @@ def step(
 def solve(solver: LocalSolver, state: ClientState, problem: LocalProblem, ready: Prepared) -> Visit:
     """The local solve, by a solver that keeps something of the client's from visit to visit or by one that does not."""
     if isinstance(solver, PersonalSolver):
-        return solver.visit(problem, ready.cavity.natural, state.personal, ready.seed)
+        return solver.visit(problem, given(state, ready))
     natural, info = solver.solve(problem, ready.target, ready.start, ready.seed)
     return Visit(natural, None, info)
+
+
+def given(state: ClientState, ready: Prepared) -> Given:
+    """What a solver that is part of its algorithm starts a visit from."""
+    return Given(ready.cavity.natural, ready.setting, state.personal, ready.seed)
 
 
 def conclude(
@@ -126,14 +137,16 @@ def conclude(
     natural, solved = visit.natural, visit.info
     new, rejected = _new_factor(problem, ready.cavity, natural)
     visited = _visited(state)
-    if visit.personal is not None and not bool(problem.family.is_proper(visit.personal.natural)):
+    own = None if visit.personal is None else visit.personal.natural
+    if own is not None and not bool(problem.family.is_proper(own)):
         new, rejected = None, "the local solve ended in an improper personal posterior; it stays"
     if new is None:
+        rejected += f" ({solved.message})" if solved.message else ""
         return visited, None, ClientInfo(problem.client, rejected, 0.0, 0.0, seconds, solved)
     if visit.personal is not None:
         visited = visited._replace(personal=visit.personal)
     damped = damp(ready.replaced, new, damping)
-    update = Update(problem.client, divide(damped, ready.replaced))
+    update = Update(problem.client, divide(damped, ready.replaced), visit.beside)
     if state.conditional is not None:
         visited = visited._replace(conditional=problem.extension.conditional(natural))
     largest = update.delta.natural.abs().max().item()

@@ -113,8 +113,8 @@ def personal_posteriors(state: RunState) -> dict[str, Posterior]:
 
     Of a client that has not learned one yet, since its visits were rejected or never came, it is q.
     """
-    shared = state.server.posterior
-    return {
-        name: shared if client.personal is None else replace(shared, natural=client.personal.natural)
-        for name, client in state.clients.items()
-    }
+    shared, found = state.server.posterior, dict[str, Posterior]()
+    for name, client in state.clients.items():
+        own = None if client.personal is None else client.personal.natural
+        found[name] = shared if own is None else replace(shared, natural=own)
+    return found

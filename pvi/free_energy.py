@@ -65,7 +65,7 @@ def _personal(problem: Problem, server: ServerState, clients: Mapping[str, Clien
     estimates, divergence = dict[str, Estimate](), 0.0
     for index, (name, part) in enumerate(problem.clients.items()):
         personal = clients[name].personal
-        natural = shared.natural if personal is None else personal.natural
+        natural = shared.natural if personal is None or personal.natural is None else personal.natural
         estimates[name] = client_term(part, natural, None, seed=index)
         divergence += weight * kl(shared.family, natural, shared.natural).item()
     variance = sum(estimate.standard_error**2 for estimate in estimates.values())

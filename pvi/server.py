@@ -18,7 +18,8 @@ class ServerState(NamedTuple):
     """Prior, approximate posterior, the number of steps taken, and the hyperparameters u ``[k]`` (unconstrained).
 
     ``prior`` lies in the family. Where the model's prior does not, ``correction`` is the server's own factor t_0, and
-    p(θ) ≈ prior · t_0.
+    p(θ) ≈ prior · t_0. ``beside`` is the sum of what clients sent beside their factors, see
+    :attr:`~pvi.cavities.Setting.beside`.
     """
 
     prior: Posterior
@@ -26,6 +27,7 @@ class ServerState(NamedTuple):
     version: int
     hyperparameters: Tensor
     correction: Factor
+    beside: Tensor | None = None
 
 
 class ServerInfo(NamedTuple):
@@ -49,7 +51,11 @@ def step(
     moved = (posterior.natural - state.posterior.natural).abs().max().item()
     # Where every solve was rejected, q is the one that there was: who starts from nothing must still know.
     version = state.version + (1 if updates else 0)
-    return state._replace(posterior=posterior, version=version), ServerInfo(fraction, moved)
+    beside = state.beside
+    for update in updates:
+        if update.beside is not None:
+            beside = update.beside if beside is None else beside + update.beside
+    return state._replace(posterior=posterior, version=version, beside=beside), ServerInfo(fraction, moved)
 
 
 def correct(state: ServerState, delta: Factor) -> tuple[ServerState, float]:
@@ -72,7 +78,9 @@ def exchange_prior(state: ServerState, prior: Posterior) -> ServerState | None:
 
 def setting(state: ServerState, num_clients: int) -> Setting:
     """What the server tells the clients of the whole."""
-    return Setting(multiply(as_factor(state.prior), state.correction), num_clients, version=state.version)
+    return Setting(
+        multiply(as_factor(state.prior), state.correction), num_clients, version=state.version, beside=state.beside
+    )
 
 
 def recompute(state: ServerState, factors: Sequence[Factor]) -> Tensor:

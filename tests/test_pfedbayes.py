@@ -19,7 +19,7 @@ from pvi.families.mean_field import divergence, inverse_softplus, natural_from_m
 from pvi.models import linear_regression, logistic_regression
 from pvi.schedules import SubsetAfterTraining
 from pvi.server import ServerState
-from pvi.solvers import TwoLevel
+from pvi.solvers import Given, TwoLevel
 from pvi.solvers.rule import Begun
 from pvi.solvers.two_level import parameters
 from pvi.start import start
@@ -66,9 +66,14 @@ def prior_w(size=3):
     return torch.tensor([0.2, -0.1, 0.4], dtype=DOUBLE)[:size], torch.tensor([0.7, 1.2, 0.5], dtype=DOUBLE)[:size]
 
 
+def given(w):
+    """A client's first visit, with what it is told of the whole left out."""
+    return Given(w, None, None, 0)
+
+
 def begun_at(problem, loc, scale, solver, rows=30):
     w = natural_from_moments(problem.family, loc, scale)
-    return solver.begin(problem, w, None, rows, 0)
+    return solver.begin(problem, given(w), rows)
 
 
 def test_the_personal_optimum_is_ordinary_variational_inference():
@@ -423,7 +428,7 @@ def test_predictions_saves_and_exports_by_client(tmp_path):
 
 
 def test_nothing_personal_leaves_the_client():
-    assert Update._fields == ("client", "delta")
+    assert Update._fields == ("client", "delta", "beside")  # the last is for methods that add something to it
     assert "personal" in ClientState._fields
     assert "personal" not in ServerState._fields
 

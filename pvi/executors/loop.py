@@ -44,7 +44,8 @@ def kept(store: Store, answer: Answer) -> Answer:
     state = answer.state if own is None else answer.state._replace(conditional=store.keep(own))
     if state.personal is not None and update is not None:
         memory = tuple(store.keep(value) for value in state.personal.memory)
-        state = state._replace(personal=Personal(store.keep(state.personal.natural), memory))
+        natural = state.personal.natural
+        state = state._replace(personal=Personal(None if natural is None else store.keep(natural), memory))
     return answer._replace(state=state, update=update)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pvi.algorithms import Algorithm
 from pvi.capture import Compile
-from pvi.client import Prepared, conclude, prepare
+from pvi.client import Prepared, conclude, given, prepare
 from pvi.engine import Engine
 from pvi.executors.loop import RESIDENT, Answer, Loop, Task, kept
 from pvi.memory import Store, batch_bytes
@@ -114,8 +114,8 @@ class Vectorised:
     ) -> list[Visit]:
         problems, seeds = [task.problem for task in tasks], [one.seed for one in ready]
         if isinstance(solver, PersonalSolver):
-            sent, own = [one.cavity.natural for one in ready], [task.state.personal for task in tasks]
-            return solver.visit_many(problems, sent, own, seeds, self.engine)
+            starting = [given(task.state, one) for task, one in zip(tasks, ready, strict=True)]
+            return solver.visit_many(problems, starting, self.engine)
         targets, starts = [one.target for one in ready], [one.start for one in ready]
         solved = solver.solve_many(problems, targets, starts, seeds, self.engine)
         return [Visit(natural, None, info) for natural, info in solved]

@@ -12,7 +12,7 @@ from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.local_steps import LocalSteps
 from pvi.solvers.natural_gradient import NaturalGradient
 from pvi.solvers.newton import Newton, NotExactError
-from pvi.solvers.personal import LocalSolver, Personal, PersonalSolver, Visit
+from pvi.solvers.personal import Given, LocalSolver, Personal, PersonalSolver, Visit
 from pvi.solvers.point_steps import PointSteps
 from pvi.solvers.protocol import ManySolver, Solver, SolverInfo
 from pvi.solvers.pyro_svi import PyroSVI
@@ -80,6 +80,7 @@ __all__ = [
     "SVI",
     "ByFamily",
     "Conjugate",
+    "Given",
     "GradientAscent",
     "LocalSolver",
     "LocalSteps",

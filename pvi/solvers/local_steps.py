@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pvi.engine import Engine
 from pvi.objectives import LocalProblem
 from pvi.programs.weighted import tensors_of
 from pvi.solvers.checks import check_shared
 from pvi.solvers.lanes import rows_a_step
-from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.personal import Given, Visit
 from pvi.solvers.rule import Rule
 from pvi.solvers.visits import layers_of, visit, visit_many
 
@@ -42,20 +41,13 @@ class LocalSteps:
         """The rule's fields by name."""
         return dict(vars(self.rule))
 
-    def visit(self, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
+    def visit(self, problem: LocalProblem, given: Given) -> Visit:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit(self.rule, problem, sent, personal, seed)
+        return visit(self.rule, problem, given)
 
-    def visit_many(
-        self,
-        problems: Sequence[LocalProblem],
-        sent: Sequence[Tensor],
-        personal: Sequence[Personal | None],
-        seeds: Sequence[int],
-        engine: Engine,
-    ) -> list[Visit]:
+    def visit_many(self, problems: Sequence[LocalProblem], given: Sequence[Given], engine: Engine) -> list[Visit]:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""
-        return visit_many(self.rule, problems, sent, personal, seeds, engine)
+        return visit_many(self.rule, problems, given, engine)
 
     def bytes_a_client(self, problem: LocalProblem) -> int:
         """See :class:`~pvi.solvers.personal.PersonalSolver`."""

@@ -16,8 +16,8 @@ from pvi.objectives import LocalProblem
 from pvi.programs.program import num_rows
 from pvi.solvers.checks import check_shared_mean_field, check_whole
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
-from pvi.solvers.personal import Personal
-from pvi.solvers.rule import Begun, Likelihood
+from pvi.solvers.personal import Given
+from pvi.solvers.rule import Begun, Ended, Likelihood
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class PointSteps:
         return 0
 
     @property
-    def local_reparameterisation(self) -> bool:
-        """Nothing is drawn."""
-        return False
+    def by_layer(self) -> None:
+        """Layers are nothing special."""
+        return None
 
     def steps(self, rows: int) -> int:
         """R, or those of the passes; an incomplete last batch of a pass is skipped."""
@@ -89,13 +89,11 @@ class PointSteps:
                 "plate's subsample_size out"
             )
 
-    def begin(
-        self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int
-    ) -> Begun:
+    def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, the optimiser's memory); θ_S and 1/n, which makes the likelihood of all n rows a mean."""
-        loc = problem.family.location(sent)
+        loc = problem.family.location(given.natural)
         rows = num_rows(problem.program, problem.batch)
-        return Begun((loc, *self.stepper.init(loc)), (loc, sent.new_tensor(1 / rows)))
+        return Begun((loc, *self.stepper.init(loc)), (loc, loc.new_tensor(1 / rows)))
 
     def step(
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
@@ -112,6 +110,6 @@ class PointSteps:
         move, kept = self.stepper.step(tuple(memory), gradient)
         return (theta + move, *kept), -value / share
 
-    def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, None]:
+    def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """q as it was sent with its mean at θ."""
-        return problem.family.relocate(sent, begun.state[0]), None
+        return Ended(problem.family.relocate(given.natural, begun.state[0]))

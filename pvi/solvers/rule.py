@@ -1,18 +1,35 @@
 """What a method does in a visit of gradient steps: where it starts, a step, and what it comes to."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from pvi.objectives import LocalProblem
-from pvi.solvers.personal import Personal
+from pvi.programs.batch import Batch
+from pvi.programs.local_reparameterisation import Layers
+from pvi.solvers.personal import Given, Personal
 
-Likelihood = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
-"""From q's means and standard deviations, each ``[size]``, to x -> (n/b) Σ log p(y_j | x) in nats over the step's rows.
 
-Only layers that are drawn by row look at q; x then has the rows' own noise behind it.
-"""
+@dataclass(frozen=True)
+class Likelihood:
+    """The likelihood of a step's rows: ``at(loc, sd)`` is x -> (n/b) Σ log p(y_j | x) in nats.
+
+    ``loc`` and ``sd`` are q's, each ``[size]``: only layers that are drawn by row look at q, and x then has the rows'
+    own noise behind it. ``batch`` are the step's rows themselves, ``weights [b]`` 0 where they are padding (``None``:
+    nowhere), ``scale`` is n/b, and ``layers`` what layers a rule of squared gradients may use.
+    """
+
+    total: Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+    batch: Batch
+    weights: Tensor | None = None
+    scale: Tensor | float = 1.0
+    layers: Layers | None = None
+
+    def __call__(self, loc: Tensor, sd: Tensor) -> Callable[[Tensor], Tensor]:
+        """See the class."""
+        return self.total(loc, sd)
 
 
 class Begun(NamedTuple):
@@ -20,6 +37,18 @@ class Begun(NamedTuple):
 
     state: tuple[Tensor, ...]
     fixed: tuple[Tensor, ...]
+
+
+class Ended(NamedTuple):
+    """η of the answer, what the client keeps and adds ``beside`` q, and a ``message`` where there is something to say.
+
+    See :class:`~pvi.solvers.personal.Visit`.
+    """
+
+    natural: Tensor
+    personal: Personal | None = None
+    beside: Tensor | None = None
+    message: str = ""
 
 
 class Rule(Protocol):
@@ -41,8 +70,8 @@ class Rule(Protocol):
         """Rows a step, all where ``None``."""
 
     @property
-    def local_reparameterisation(self) -> bool:
-        """Whether layers are drawn row by row."""
+    def by_layer(self) -> Literal["noise", "squares"] | None:
+        """What the model's layers are looked for: to be drawn row by row, or for the squares of rows' gradients."""
 
     def steps(self, rows: int) -> int:
         """Steps of a client with so many rows."""
@@ -50,9 +79,7 @@ class Rule(Protocol):
     def check(self, problem: LocalProblem) -> None:
         """Raises ``ValueError`` for a problem that the method has no meaning for."""
 
-    def begin(
-        self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int
-    ) -> Begun:
+    def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """Where a visit starts."""
 
     def step(
@@ -63,5 +90,5 @@ class Rule(Protocol):
         ``numbers [num_particles, size + rows' noise]`` are standard normal.
         """
 
-    def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, Personal | None]:
-        """η of the answer, and what the client keeps."""
+    def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
+        """What the visit came to."""

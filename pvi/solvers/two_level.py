@@ -21,8 +21,8 @@ from pvi.programs.program import num_rows
 from pvi.solvers.checks import check_number, check_shared_mean_field, check_whole
 from pvi.solvers.draws import noise_generator
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
-from pvi.solvers.personal import Personal
-from pvi.solvers.rule import Begun, Likelihood
+from pvi.solvers.personal import Given, Personal
+from pvi.solvers.rule import Begun, Ended, Likelihood
 
 KLScale = float | Literal["paper", "iterations", "batch"]
 METHOD = "pFedBayes"
@@ -79,6 +79,11 @@ class TwoLevel:
         return "two-level"
 
     @property
+    def by_layer(self) -> Literal["noise"] | None:
+        """Layers are drawn row by row where that is asked for."""
+        return "noise" if self.local_reparameterisation else None
+
+    @property
     def personal_optimiser(self) -> Optimiser:
         """That of q_i."""
         return resolve_optimiser(self.optimiser, self.learning_rate, self.epsilon)
@@ -104,17 +109,18 @@ class TwoLevel:
         """The latents are shared, and q is mean field."""
         check_shared_mean_field(problem, METHOD, "makes every latent personal already")
 
-    def begin(
-        self, problem: LocalProblem, sent: Tensor, personal: Personal | None, rows_a_step: int, seed: int
-    ) -> Begun:
+    def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (v, v_w, the optimisers' memories), and ζ's weight."""
-        w = parameters(problem, sent)
-        v = _first(w, self.personal_init, seed) if personal is None else parameters(problem, personal.natural)
+        w, personal = parameters(problem, given.natural), given.personal
+        if personal is None or personal.natural is None:
+            v = _first(w, self.personal_init, given.seed)
+        else:
+            v = parameters(problem, personal.natural)
         memory = () if personal is None or not self.keep_optimisers else personal.memory
         if not memory:
             memory = (*self.personal_optimiser.init(v), *self.global_optimiser.init(w))
         weight = self.kl_weight(num_rows(problem.program, problem.batch), rows_a_step)
-        return Begun((v, w, *memory), (sent.new_tensor(weight),))
+        return Begun((v, w, *memory), (w.new_tensor(weight),))
 
     def step(
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
@@ -146,14 +152,14 @@ class TwoLevel:
         move, kept = self.global_optimiser.step(tuple(memory[half:]), by_rho(slope, w[1]))
         return (v, w + move, *own, *kept), -value
 
-    def end(self, problem: LocalProblem, begun: Begun, sent: Tensor) -> tuple[Tensor, Personal]:
+    def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """w_i, and q_i for the client to keep."""
         v, w, *memory = begun.state
         personal = natural_from_moments(problem.family, v[0], softplus(v[1]))
         answer = personal if self.exact else natural_from_moments(problem.family, w[0], softplus(w[1]))
         if not self.exact and self.global_learning_rate == 0:
-            answer = sent  # as it came, without rounding
-        return answer, Personal(personal, tuple(memory))
+            answer = given.natural  # as it came, without rounding
+        return Ended(answer, Personal(personal, tuple(memory)))
 
 
 def parameters(problem: LocalProblem, natural: Tensor) -> Tensor:

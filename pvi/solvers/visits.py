@@ -15,11 +15,12 @@ from pvi.objectives import LocalProblem
 from pvi.programs.find_layers import find_layers
 from pvi.programs.local_reparameterisation import Layers, NotLocal
 from pvi.programs.program import num_rows
+from pvi.programs.weighted import refill
 from pvi.solvers.draws import NoiseLanes, minibatches, noise, noise_generator, row_generator
 from pvi.solvers.lanes import Inputs, Lanes, Rows, lanes_of, pack, rows_a_step, unpack
-from pvi.solvers.personal import Personal, Visit
+from pvi.solvers.personal import Given, Visit
 from pvi.solvers.protocol import SolverInfo
-from pvi.solvers.rule import Begun, Rule
+from pvi.solvers.rule import Begun, Likelihood, Rule
 from pvi.solvers.svi_step import likelihood_of_rows, noise_size
 from pvi.stack import Local, keep, kind, likelihood
 
@@ -28,12 +29,17 @@ EXAMINED = 16
 
 
 def layers_of(rule: Rule, problem: LocalProblem, like: Tensor) -> Layers | None:
-    """The layers that are drawn by row; raises ``ValueError`` where that is asked for and there are none."""
-    if not rule.local_reparameterisation:
+    """The model's layers where the rule asks for them.
+
+    Raises ``ValueError`` where they shall be drawn by row and there are none.
+    """
+    if rule.by_layer is None:
         return None
     head = problem.batch.take(torch.arange(min(problem.batch.num_rows, EXAMINED), device=like.device))
     found = find_layers(problem.program, problem.family, head, like)
     if isinstance(found, NotLocal):
+        if rule.by_layer == "squares":
+            return None
         raise ValueError(
             f"client {problem.client!r}: local_reparameterisation has nothing to draw row by row: {found.reason}; "
             "leave the option out"
@@ -42,33 +48,36 @@ def layers_of(rule: Rule, problem: LocalProblem, like: Tensor) -> Layers | None:
 
 
 @torch.no_grad()  # a model may hold parameters that nobody learns
-def visit(rule: Rule, problem: LocalProblem, sent: Tensor, personal: Personal | None, seed: int) -> Visit:
+def visit(rule: Rule, problem: LocalProblem, given: Given) -> Visit:
     """One client's steps, one after the other: the reference."""
+    sent, seed = given.natural, given.seed
     total, size = num_rows(problem.program, problem.batch), rows_a_step(rule.batch_size, problem)
     layers = layers_of(rule, problem, sent)
-    begun = rule.begin(problem, sent, personal, size or total, seed)
-    numbers = noise_size(problem, layers, size or total)
+    drawn_by_row = layers if rule.by_layer == "noise" else None
+    begun = rule.begin(problem, given, size or total)
+    numbers = noise_size(problem, drawn_by_row, size or total)
     rows = minibatches(total, size, row_generator(seed, sent.device))
     noises = noise(rule.num_particles, numbers, noise_generator(seed, sent.device), sent)
     values = list[Tensor]()
     for _, chosen, drawn in zip(range(rule.steps(total)), rows, noises, strict=False):
 
         def at(loc: Tensor, sd: Tensor, chosen: Tensor | None = chosen) -> Callable[[Tensor], Tensor]:
-            return likelihood_of_rows(problem, chosen, None if layers is None else Local(layers, loc, sd))
+            return likelihood_of_rows(problem, chosen, None if drawn_by_row is None else Local(drawn_by_row, loc, sd))
 
-        state, value = rule.step(problem, begun, drawn, at)
+        batch, scale = problem.batch, 1.0
+        if chosen is not None and problem.program.sites.subsampling is None:
+            batch, scale = batch.take(chosen), total / len(chosen)
+        state, value = rule.step(problem, begun, drawn, Likelihood(at, batch, None, scale, layers))
         begun = begun._replace(state=state)
         values.append(value)
-    return _visit(rule, problem, begun, sent, values)
+    return _visit(rule, problem, begun, given, values)
 
 
 @torch.no_grad()
 def visit_many(
     rule: Rule,
     problems: Sequence[LocalProblem],
-    sent: Sequence[Tensor],
-    personal: Sequence[Personal | None],
-    seeds: Sequence[int],
+    given: Sequence[Given],
     engine: Engine,
 ) -> list[Visit]:
     """What :func:`visit` gives for each client, up to rounding: a step of all of them is one captured graph."""
@@ -79,13 +88,13 @@ def visit_many(
     for steps, positions in groups.items():
         chosen = [problems[index] for index in positions]
         sizes = [rows_a_step(rule.batch_size, problem) for problem in chosen]
-        starts = [sent[index] for index in positions]
-        for lanes in lanes_of(chosen, starts, sizes, engine, pad=not rule.local_reparameterisation):
+        starts = [given[index].natural for index in positions]
+        for lanes in lanes_of(chosen, starts, sizes, engine, pad=rule.by_layer != "noise"):
             members = [positions[index] for index in lanes.members]
-            begun = [_begin(rule, problems[k], sent[k], personal[k], lanes.batch_size, seeds[k]) for k in members]
-            solved = _together(rule, lanes, begun, [seeds[index] for index in members], steps, engine)
+            begun = [_begin(rule, problems[k], given[k], lanes.batch_size) for k in members]
+            solved = _together(rule, lanes, begun, [given[index].seed for index in members], steps, engine)
             for index, (one, values) in zip(members, solved, strict=True):
-                found[index] = _visit(rule, problems[index], one, sent[index], values)
+                found[index] = _visit(rule, problems[index], one, given[index], values)
     return [found[index] for index in range(len(problems))]
 
 
@@ -96,7 +105,8 @@ def _together(
     layers = layers_of(rule, problem, like)
     state = tuple(torch.stack(parts) for parts in zip(*[one.state for one in begun], strict=True))
     fixed = tuple(torch.stack(parts) for parts in zip(*[one.fixed for one in begun], strict=True))
-    noises = NoiseLanes(seeds, rule.num_particles, noise_size(problem, layers, lanes.rows_a_step), like)
+    drawn_by_row = layers if rule.by_layer == "noise" else None
+    noises = NoiseLanes(seeds, rule.num_particles, noise_size(problem, drawn_by_row, lanes.rows_a_step), like)
     rows = Rows(lanes, seeds, like)
     graph: Captured | None = None
     values = list[Tensor]()
@@ -140,10 +150,11 @@ def _many_step(
         data = unpack(like, values)
 
         def at(loc: Tensor, sd: Tensor) -> Callable[[Tensor], Tensor]:
-            local = None if layers is None else Local(layers, loc, sd)
+            local = Local(layers, loc, sd) if layers is not None and rule.by_layer == "noise" else None
             return likelihood(problem, data.tensors, data.weights, data.scale, data.rows, local)
 
-        new, value = rule.step(problem, Begun(state, fixed), numbers, at)
+        rows = Likelihood(at, refill(problem.batch, data.tensors), data.weights, data.scale, layers)
+        new, value = rule.step(problem, Begun(state, fixed), numbers, rows)
         return *new, value
 
     def all_lanes(*values: Tensor) -> tuple[Tensor, ...]:
@@ -156,13 +167,11 @@ def _many_step(
     return all_lanes
 
 
-def _begin(
-    rule: Rule, problem: LocalProblem, sent: Tensor, personal: Personal | None, size: int | None, seed: int
-) -> Begun:
-    total = num_rows(problem.program, problem.batch)
-    return rule.begin(problem, sent, personal, size or total, seed)
+def _begin(rule: Rule, problem: LocalProblem, given: Given, size: int | None) -> Begun:
+    return rule.begin(problem, given, size or num_rows(problem.program, problem.batch))
 
 
-def _visit(rule: Rule, problem: LocalProblem, begun: Begun, sent: Tensor, values: Sequence[Tensor]) -> Visit:
-    natural, personal = rule.end(problem, begun, sent)
-    return Visit(natural, personal, SolverInfo(len(values), torch.stack(list(values)).mean().item(), True, ""))
+def _visit(rule: Rule, problem: LocalProblem, begun: Begun, given: Given, values: Sequence[Tensor]) -> Visit:
+    natural, personal, beside, message = rule.end(problem, begun, given)
+    objective = torch.stack(list(values)).mean().item()
+    return Visit(natural, personal, SolverInfo(len(values), objective, True, message), beside)
