@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pvi.programs.batch import Batch
 from pvi.programs.errors import ProgramError
@@ -84,7 +85,8 @@ def _squaring(program: Program, layers: Layers, slots: Tensor, rows: int) -> Ite
         slot = {id(one.value): one.parts[0] for one in found}
         bias = slot[id(layer.bias)] if call.has_local_bias else None
         outputs = function(*args, **kwargs)
-        return _Tap.apply(outputs, layer.inputs, slot[id(layer.weight)], bias, _pull(call, layer.apply), layer.axis)
+        pull = _pull(call, layer.apply, _patches(function, args, kwargs))
+        return _Tap.apply(outputs, layer.inputs, slot[id(layer.weight)], bias, pull, layer.axis)
 
     with Following(by_site(program, layers.followed, slots), use):
         yield
@@ -118,7 +120,9 @@ class _Tap(torch.autograd.Function):
         return deltas[0], None, ctx.pull(inputs, weight, deltas[0]), bias, None, None
 
 
-def _pull(call: Call, apply: Callable[[Tensor, Tensor], Tensor]) -> Pull:
+def _pull(
+    call: Call, apply: Callable[[Tensor, Tensor], Tensor], patches: Callable[[Tensor, Tensor], Tensor] | None
+) -> Pull:
     def pulled(inputs: Tensor, weight: Tensor, delta: Tensor) -> Tensor:
         found: Tensor = torch.func.vjp(lambda weight: apply(inputs, weight), weight)[1](delta)[0]
         return found
@@ -131,12 +135,43 @@ def _pull(call: Call, apply: Callable[[Tensor, Tensor], Tensor]) -> Pull:
 
     def several(inputs: Tensor, weight: Tensor, delta: Tensor) -> Tensor:
         # A weight meets several numbers a row: each row's products are summed before they are squared.
+        if patches is not None:
+            rows = delta.flatten(2) @ patches(inputs, weight).mT
+            return rows.square().sum(0).reshape(weight.shape)
         rows = torch.func.vmap(lambda row, own: pulled(row[None], weight, own[None]))(inputs, delta)
         return rows.square().sum(0)
 
     if call.draw is local_shift:
         return shift
     return several if call.draw is flipout else linear
+
+
+def _patches(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """For a convolution of images (inputs, weight) -> ``[n, weights of a feature, pixels]``: what its weights meet.
+
+    The gradients of its rows are then products of matrices, whose squares a compiler sums as it goes: three times as
+    fast as the convolutions with a group a row that ``vmap`` makes of them.
+    """
+
+    def geometry(
+        input: Tensor,
+        weight: Tensor,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> tuple[Any, Any, Any, int]:
+        return stride, padding, dilation, groups
+
+    if function is not torch.conv2d:
+        return None
+    stride, padding, dilation, groups = geometry(*args, **kwargs)
+    if groups != 1 or isinstance(padding, str):
+        return None
+    return lambda inputs, weight: functional.unfold(inputs, weight.shape[2:], dilation, padding, stride)
 
 
 def _by_feature(delta: Tensor, axis: int) -> Tensor:
