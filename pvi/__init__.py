@@ -9,13 +9,18 @@ from typing import Any
 from pvi import schedules, solvers, theory
 from pvi.acceleration import Anderson
 from pvi.algorithms import (
+    FOLA,
     PVI,
     VCL,
     Algorithm,
     BCMSame,
     BCMSplit,
     FedAvg,
+    FedCurv,
     FedProx,
+    FOLAExpertsOnly,
+    FOLAOffline,
+    FOLAPriorOnly,
     GlobalVI,
     PFedBayes,
     PowerEP,
@@ -46,6 +51,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "FOLA",
     "PVI",
     "VCL",
     "Algorithm",
@@ -55,8 +61,12 @@ __all__ = [
     "BCMSplit",
     "CheckpointError",
     "Decay",
+    "FOLAExpertsOnly",
+    "FOLAOffline",
+    "FOLAPriorOnly",
     "Factor",
     "FedAvg",
+    "FedCurv",
     "FedProx",
     "FullCovariance",
     "GlobalVI",

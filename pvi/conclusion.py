@@ -72,7 +72,7 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
         hyperparameters=problem.values,
         correction=None if problem.prior_problem is None else state.server.correction,
         local=local_posteriors(state),
-        personal=personal_posteriors(state) if plan.algorithm.energy.personal else {},
+        personal=personal_posteriors(state) if has_personal(plan, state) else {},
         by_row=problem.by_row,
     )
 
@@ -106,6 +106,12 @@ def local_posteriors(state: RunState) -> dict[str, Posterior]:
             natural = problem.local(state.server.posterior.natural, client.conditional)
             found[name] = Posterior(problem.extension.local, natural, problem.approximation.coordinates)
     return found
+
+
+def has_personal(plan: Plan, state: RunState) -> bool:
+    """Whether clients have posteriors of their own: part of the algorithm, or kept since they were told to."""
+    kept = (client.personal for client in state.clients.values())
+    return plan.algorithm.energy.personal or any(own is not None and own.natural is not None for own in kept)
 
 
 def personal_posteriors(state: RunState) -> dict[str, Posterior]:

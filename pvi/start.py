@@ -60,8 +60,8 @@ def start(
             )
         local = chosen.solver
     problem = build_problem(
-        model, clients, guide, where, dtype, learn=learn, alpha=chosen.alpha, pooled=chosen.pooled,
-        elbo_samples=elbo_samples,
+        model, clients, chosen.guide if guide is None else guide, where, dtype, learn=learn, alpha=chosen.alpha,
+        pooled=chosen.pooled, elbo_samples=elbo_samples,
     )  # fmt: skip
     if faster is not None:
         check_acceleration(chosen, order, tuple(problem.clients), problem)
@@ -129,6 +129,12 @@ def check_own_solver(algorithm: Algorithm, solver: PersonalSolver, problem: Prob
             f"algorithm {algorithm.name!r} learns no hyperparameters, but the model has "
             f"{list(problem.setup.hyperparameters.names)}: learn them with algorithm='pvi', then keep them with "
             "learn=[]"
+        )
+    if algorithm.gaussian_prior and problem.prior_problem is not None:
+        raise ValueError(
+            f"algorithm {algorithm.name!r} takes the prior as a Gaussian in the coordinates of q, but the model's "
+            f"lies outside {problem.prior.family.members}: give the latents Normal priors (LogNormal for positive "
+            "ones), or use algorithm='pvi'"
         )
     for part in problem.clients.values():
         solver.check(part)

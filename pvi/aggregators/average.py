@@ -52,19 +52,22 @@ class MomentAverage:
 
 @dataclass(frozen=True)
 class LocationAverage:
-    """μ ← (1 - β) μ + β Σ_i w_i μ_i, σ as it is: for point estimates (McMahan et al. 2017, algorithm 1, server).
+    """μ ← (1 - β) μ + β Σ_i w_i μ_i (McMahan et al. 2017, algorithm 1, server), and what ``precision`` says of Λ.
 
     ``weights`` w_i: "rows", the clients' shares of the rows of all who answered, or "equal". β is ``smoothing``, in
-    (0, 1]. Raises ``ValueError`` for other values.
+    (0, 1]. ``precision``: "kept" as it is, for point estimates; "averaged" with the weights, Σ w_i Λ_i; or "summed",
+    Λ + Σ (Λ_i - Λ), for clients that exchange their own part of it. Raises ``ValueError`` for other values.
     """
 
     weights: Literal["rows", "equal"] = "rows"
     smoothing: float = 1.0
+    precision: Literal["kept", "averaged", "summed"] = "kept"
 
     def __post_init__(self) -> None:
-        if self.weights not in ("rows", "equal"):
-            raise ValueError(f"weights is 'rows' or 'equal', got {self.weights!r}")
+        check_weights(self.weights)
         check_smoothing(self.smoothing)
+        if self.precision not in ("kept", "averaged", "summed"):
+            raise ValueError(f"precision is 'kept', 'averaged' or 'summed', got {self.precision!r}")
 
     def __call__(
         self, posterior: Posterior, deltas: Sequence[Factor], shares: Sequence[float]
@@ -73,11 +76,16 @@ class LocationAverage:
         if not deltas:
             return posterior, 1.0
         family, natural = posterior.family, posterior.natural
-        loc = family.location(natural + torch.stack([delta.natural for delta in deltas]))
-        weights = loc.new_tensor([1.0] * len(deltas) if self.weights == "equal" else list(shares))
-        mean = (weights / weights.sum()) @ loc
+        changes = torch.stack([delta.natural for delta in deltas])
+        loc = family.location(natural + changes)
+        share = weighting(self.weights, shares, loc)
+        mean = share @ loc
         if self.smoothing < 1:
             mean = (1 - self.smoothing) * family.location(natural) + self.smoothing * mean
+        if self.precision == "averaged":
+            natural = natural + share @ changes
+        if self.precision == "summed":
+            natural = natural + changes.sum(0)
         return Posterior(family, family.relocate(natural, mean), posterior.coordinates), 1.0
 
 
@@ -86,6 +94,18 @@ def matched(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     mean = loc.mean(0)
     # The same as mean(σ² + μ²) - μ_w², without the difference of large numbers.
     return mean, (scale.square() + (loc - mean).square()).mean(0).sqrt()
+
+
+def weighting(weights: Literal["rows", "equal"], shares: Sequence[float], like: Tensor) -> Tensor:
+    """w_i ``[M]``, of sum 1, of those who answered."""
+    given = like.new_tensor([1.0] * len(shares) if weights == "equal" else list(shares))
+    return given / given.sum()
+
+
+def check_weights(weights: str) -> None:
+    """Raises ``ValueError`` for an unknown weighting."""
+    if weights not in ("rows", "equal"):
+        raise ValueError(f"weights is 'rows' or 'equal', got {weights!r}")
 
 
 def check_smoothing(smoothing: float) -> float:

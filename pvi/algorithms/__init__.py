@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from pvi.algorithms.bcm import BCMSame, BCMSplit
 from pvi.algorithms.fedavg import FedAvg
+from pvi.algorithms.fedcurv import FedCurv
 from pvi.algorithms.fedprox import FedProx
+from pvi.algorithms.fola import FOLA, FOLAExpertsOnly, FOLAOffline, FOLAPriorOnly
 from pvi.algorithms.global_vi import GlobalVI
 from pvi.algorithms.pfedbayes import PFedBayes
 from pvi.algorithms.power_ep import PowerEP, StochasticEP
@@ -25,6 +27,11 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "pfedbayes": PFedBayes,
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "fedcurv": FedCurv,
+    "fola": FOLA,
+    "fola-offline": FOLAOffline,
+    "fola-prior-only": FOLAPriorOnly,
+    "fola-experts-only": FOLAExpertsOnly,
 }
 
 
@@ -47,12 +54,17 @@ def resolve_algorithm(algorithm: Algorithm | str) -> Algorithm:
 
 __all__ = [
     "ALGORITHMS",
+    "FOLA",
     "PVI",
     "VCL",
     "Algorithm",
     "BCMSame",
     "BCMSplit",
+    "FOLAExpertsOnly",
+    "FOLAOffline",
+    "FOLAPriorOnly",
     "FedAvg",
+    "FedCurv",
     "FedProx",
     "GlobalVI",
     "PFedBayes",

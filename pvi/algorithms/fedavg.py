@@ -37,6 +37,7 @@ def FedAvg(
     clients_per_round: int | None = None,
     subset_seed: int = 0,
     spread: float = 1e-4,
+    keep_local: bool = False,
 ) -> Algorithm:
     """FedAvg: clients' gradient steps on their mean negative log likelihood, and the average of where they end.
 
@@ -50,6 +51,7 @@ def FedAvg(
         clients_per_round: clients that work in a round, drawn at random; ``None``: all.
         subset_seed: fixes who is drawn.
         spread: the standard deviation of every latent around the estimate.
+        keep_local: whether clients keep where they ended, before the average: ``result.personal`` then has it.
 
     There is no posterior and no prior in this: the run's ``posterior`` is the estimate with ``spread`` around it in
     the latents' unconstrained coordinates, a placeholder that says nothing of uncertainty. The estimate starts at the
@@ -60,7 +62,7 @@ def FedAvg(
     >>> pvi.fit(model, clients, algorithm=pvi.FedAvg(epochs=1, learning_rate=0.1), rounds=50)  # doctest: +SKIP
     """
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
-    rule = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser)
+    rule = PointSteps(iterations, epochs, batch_size, learning_rate, optimiser, keep_local=keep_local)
     return averaging("fedavg", "FedAvg", rule, weights, clients_per_round, subset_seed, spread)
 
 
@@ -74,20 +76,25 @@ def averaging(
     spread: float,
 ) -> Algorithm:
     """The parts that FedAvg and FedProx have in common; ``method`` is what messages call it."""
+    schedule = attending(method, clients_per_round, subset_seed)
     low, high = SPREADS
     if isinstance(spread, bool) or not isinstance(spread, int | float) or not low <= spread <= high:
         raise ValueError(f"{method}: spread, a standard deviation, lies between {low:g} and {high:g}, got {spread!r}")
-    schedule: Schedule = SYNCHRONOUS
-    if clients_per_round is not None:
-        if isinstance(clients_per_round, bool) or not isinstance(clients_per_round, int) or clients_per_round < 1:
-            raise ValueError(
-                f"{method}: clients_per_round is a whole number, at least 1, or None for all, got {clients_per_round!r}"
-            )
-        schedule = RandomSubset(clients_per_round, subset_seed)
     return Algorithm(
         name, no_deletion, LocationAverage(weights), schedule=schedule, damping=1.0, rounds=100, fixed=True,
         solver=LocalSteps(rule), start=Point(spread), energy=Energy(weight=0.0), factors=False,
     )  # fmt: skip
+
+
+def attending(method: str, clients_per_round: int | None, subset_seed: int) -> Schedule:
+    """Synchronous rounds of all clients, or of some at random; raises ``ValueError`` for a number that is none."""
+    if clients_per_round is None:
+        return SYNCHRONOUS
+    if isinstance(clients_per_round, bool) or not isinstance(clients_per_round, int) or clients_per_round < 1:
+        raise ValueError(
+            f"{method}: clients_per_round is a whole number, at least 1, or None for all, got {clients_per_round!r}"
+        )
+    return RandomSubset(clients_per_round, subset_seed)
 
 
 @dataclass(frozen=True)

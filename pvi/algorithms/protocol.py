@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pvi.aggregators import Aggregator
 from pvi.cavities import CavityRule
 from pvi.posterior import Posterior
+from pvi.programs.guides import Guide
 from pvi.schedules import Schedule, Synchronous
 from pvi.solvers import PersonalSolver
 
@@ -43,7 +44,8 @@ class Algorithm:
     used where the user names none; where ``fixed`` is true schedule and damping are part of the algorithm, and
     ``max_rounds`` bounds its rounds. ``pooled`` brings everybody's rows to one client: a reference, not a federation.
     ``solver`` is the local solver where it is part of the algorithm, ``start`` gives the first q, and ``energy`` what
-    the run reports. Without ``factors`` q is not the prior times the clients' factors: these stay 1.
+    the run reports. Without ``factors`` q is not the prior times the clients' factors: these stay 1. ``guide`` is the
+    one where the user names none, and ``gaussian_prior`` says that the model's prior must lie in the guide's family.
     """
 
     name: str
@@ -60,3 +62,5 @@ class Algorithm:
     start: Start = from_prior
     energy: Energy = SHARED
     factors: bool = True
+    guide: Guide | None = None
+    gaussian_prior: bool = False

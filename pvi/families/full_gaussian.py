@@ -96,6 +96,10 @@ class FullGaussian:
         precision = 0.5 * (precision + precision.mT)
         return self._natural((precision @ loc[..., None])[..., 0], precision)
 
+    def natural_from_precision(self, *, loc: Tensor, precision_matrix: Tensor) -> Tensor:
+        """η from ``loc`` and a symmetric ``precision_matrix``, which need not be positive definite."""
+        return self._natural((precision_matrix @ loc[..., None])[..., 0], precision_matrix)
+
     def free(self, natural: Tensor) -> Tensor:
         """(m, the Cholesky factor of Σ with its diagonal logged)."""
         cholesky = torch.linalg.cholesky(self.standard(natural)["covariance_matrix"])

@@ -7,7 +7,9 @@ from pvi.programs.linear_predictor import LinearPredictor
 from pvi.solvers.alpha import alpha_solver
 from pvi.solvers.by_family import ByFamily, stochastic_solver
 from pvi.solvers.conjugate import Conjugate, NotConjugateError
+from pvi.solvers.curvature_penalty import CurvaturePenalty
 from pvi.solvers.gradient_ascent import GradientAscent
+from pvi.solvers.laplace_steps import LaplaceSteps
 from pvi.solvers.lbfgs import LBFGS, NotGaussianError
 from pvi.solvers.local_steps import LocalSteps
 from pvi.solvers.natural_gradient import NaturalGradient
@@ -80,8 +82,10 @@ __all__ = [
     "SVI",
     "ByFamily",
     "Conjugate",
+    "CurvaturePenalty",
     "Given",
     "GradientAscent",
+    "LaplaceSteps",
     "LocalSolver",
     "LocalSteps",
     "ManySolver",

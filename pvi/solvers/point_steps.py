@@ -14,37 +14,28 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem
 from pvi.programs.program import num_rows
-from pvi.solvers.checks import check_shared_mean_field, check_whole
-from pvi.solvers.optimisers import Optimiser, resolve_optimiser
-from pvi.solvers.personal import Given
+from pvi.solvers.checks import check_shared_mean_field
+from pvi.solvers.descent import Descent
+from pvi.solvers.personal import Given, Personal
 from pvi.solvers.rule import Begun, Ended, Likelihood
 
 
 @dataclass(frozen=True)
-class PointSteps:
+class PointSteps(Descent):
     """Gradient steps of a point estimate: the mean of q, whose standard deviations stay as they are.
 
-    Either ``local_iterations`` steps a visit or ``epochs`` passes over the client's rows. ``proximal`` is μ. Nothing
-    is kept from visit to visit. Raises ``ValueError`` for values out of range.
+    ``proximal`` is μ; the rest is :class:`~pvi.solvers.descent.Descent`'s. With ``keep_local`` the client keeps where
+    it ended as its personal posterior; nothing that it keeps is used again. Raises ``ValueError`` for values out of
+    range.
     """
 
-    local_iterations: int | None = 20
-    epochs: int | None = None
-    batch_size: int | None = 20
-    learning_rate: float = 0.01
-    optimiser: str = "sgd"
     proximal: float = 0.0
+    keep_local: bool = False
 
     def __post_init__(self) -> None:
-        if (self.local_iterations is None) == (self.epochs is None):
-            raise ValueError(
-                f"{self.method}: give local_iterations or epochs, one of them, got local_iterations="
-                f"{self.local_iterations!r} and epochs={self.epochs!r}"
-            )
-        check_whole(self.method, local_iterations=self.local_iterations, epochs=self.epochs, batch_size=self.batch_size)
+        super().__post_init__()
         if not 0 <= self.proximal < float("inf"):
             raise ValueError(f"FedProx: proximal (μ) is a finite number from 0, got {self.proximal!r}")
-        _ = self.stepper
 
     @property
     def name(self) -> str:
@@ -57,37 +48,14 @@ class PointSteps:
         return "FedProx" if self.proximal else "FedAvg"
 
     @property
-    def stepper(self) -> Optimiser:
-        """The optimiser of a visit."""
-        return resolve_optimiser(self.optimiser, self.learning_rate)
-
-    @property
-    def num_particles(self) -> int:
-        """None: a step needs no noise."""
-        return 0
-
-    @property
     def by_layer(self) -> None:
         """Layers are nothing special."""
         return None
 
-    def steps(self, rows: int) -> int:
-        """R, or those of the passes; an incomplete last batch of a pass is skipped."""
-        if self.epochs is None:
-            assert self.local_iterations is not None  # checked when built
-            return self.local_iterations
-        return self.epochs * max(1, rows // (self.batch_size or rows))
-
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, and q is mean field."""
         check_shared_mean_field(problem, self.method, "averages every latent")
-        plate = problem.program.sites.subsampling
-        if self.epochs is not None and plate is not None:
-            raise ValueError(
-                f"client {problem.client!r}: {self.method} counts epochs in batches of its own batch_size, but the "
-                f"model's plate subsamples {plate[2]} of {plate[1]} rows itself; give local_iterations, or leave the "
-                "plate's subsample_size out"
-            )
+        self.check_epochs(problem)
 
     def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, the optimiser's memory); θ_S and 1/n, which makes the likelihood of all n rows a mean."""
@@ -112,4 +80,5 @@ class PointSteps:
 
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """q as it was sent with its mean at θ."""
-        return Ended(problem.family.relocate(given.natural, begun.state[0]))
+        natural = problem.family.relocate(given.natural, begun.state[0])
+        return Ended(natural, Personal(natural) if self.keep_local else None)

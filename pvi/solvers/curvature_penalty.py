@@ -1,0 +1,101 @@
+"""The local solver of FedCurv: FedAvg's steps, held where the other clients' losses are curved (Shoham et al. 2019).
+
+    -(1/b) Σ_j log p(y_j | θ) + (λ/n) ½ Σ_{m ≠ k} (θ - θ_m)ᵀ F_m (θ - θ_m)
+
+θ_m is where client m's last visit ended, and F_m the diagonal of the empirical Fisher information of its rows there,
+summed over them; n are the rows of all clients. The server holds Σ F_m as a part of q's precision and Σ F_m θ_m beside
+q; a client takes its own part away from both.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pvi.families.precision import natural_from_precision, precision
+from pvi.objectives import LocalProblem
+from pvi.programs.program import num_rows
+from pvi.solvers.checks import check_number, check_shared_mean_field
+from pvi.solvers.descent import Descent
+from pvi.solvers.laplace_steps import check_laplace
+from pvi.solvers.personal import Given, Personal
+from pvi.solvers.rule import Begun, Ended, Likelihood
+from pvi.solvers.step_curvature import whole_curvature
+
+METHOD = "FedCurv"
+
+
+@dataclass(frozen=True)
+class CurvaturePenalty(Descent):
+    """Gradient steps under the others' curvature; ``penalty`` is λ, the rest :class:`~pvi.solvers.descent.Descent`'s.
+
+    With ``keep_local`` the client keeps where it ended as its personal posterior. Raises ``ValueError`` for values
+    out of range.
+    """
+
+    penalty: float = 1.0
+    keep_local: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(METHOD, penalty=self.penalty)
+
+    @property
+    def name(self) -> str:
+        """``curvature-penalty``."""
+        return "curvature-penalty"
+
+    @property
+    def method(self) -> str:
+        """What messages call the method."""
+        return METHOD
+
+    @property
+    def by_layer(self) -> None:
+        """Layers are nothing special in a step."""
+        return None
+
+    def check(self, problem: LocalProblem) -> None:
+        """The latents are shared, q is mean field, and the likelihood is a sum over rows."""
+        check_shared_mean_field(problem, METHOD, "averages every latent")
+        check_laplace(problem, METHOD, "diagonal", "empirical-fisher")
+        self.check_epochs(problem)
+
+    def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
+        """The state (θ, the optimiser's memory), and (Σ F_m, Σ F_m θ_m) over the others, 1/n_k and λ/n."""
+        family, rows, setting = problem.family, num_rows(problem.program, problem.batch), given.setting
+        theta = family.location(given.natural)
+        fisher, pull = _own(given, theta)
+        others = precision(family, given.natural) - precision(family, setting.prior.natural) - fisher
+        towards = (torch.zeros_like(theta) if setting.beside is None else setting.beside) - pull
+        share, weight = theta.new_tensor(1 / rows), theta.new_tensor(self.penalty * setting.row_share / rows)
+        return Begun((theta, *self.stepper.init(theta)), (others, towards, share, weight))
+
+    def step(
+        self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """One step of θ; the value is n_k times the negative of what is minimised, up to a constant, in nats."""
+        theta, *memory = begun.state
+        others, towards, share, weight = begun.fixed
+        gradient, value = torch.func.grad_and_value(at(theta, theta))(theta)
+        move, kept = self.stepper.step(tuple(memory), weight * (others * theta - towards) - share * gradient)
+        penalty = weight * (0.5 * others * theta - towards).dot(theta)
+        return (theta + move, *kept), value - penalty / share
+
+    def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
+        """q with its mean at θ and F_k in the place of the client's old one; beside q the change of F_k θ_k."""
+        family, theta = problem.family, begun.state[0]
+        rows = num_rows(problem.program, problem.batch)
+        fisher, pull = _own(given, theta)
+        new = rows * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal")
+        natural = natural_from_precision(family, theta, precision(family, given.natural) - fisher + new)
+        kept = Personal(natural if self.keep_local else None, (new, new * theta))
+        return Ended(natural, kept, new * theta - pull)
+
+
+def _own(given: Given, like: Tensor) -> tuple[Tensor, Tensor]:
+    """F_k and F_k θ_k of the client's last visit, 0 before the first."""
+    if given.personal is None:
+        return torch.zeros_like(like), torch.zeros_like(like)
+    fisher, pull = given.personal.memory
+    return fisher.to(like), pull.to(like)

@@ -1,0 +1,175 @@
+"""The local solver of FOLA: online Laplace approximations with the server's posterior as the prior (Liu et al. 2021).
+
+Per row, with Λ̄ = Λ/n for n the rows of all clients (the paper's precisions are averages over rows, ours count all of
+them, so that q is the posterior of all rows):
+
+    (16) J_n = -(1/b) Σ_j log p(y_j | θ) + λ ½ (θ - μ_S)ᵀ Λ̄_S (θ - μ_S)
+    (22) F̄_n = T⁻¹ Σ_t F̄_{n,t} over the T steps of the visit, or F̄_n at its end (offline)
+    (24) Λ̄_n = ((r - 1)/r) Λ̄_S + (1/r) (F̄_n + Λ̄_p) in round r
+
+The prior's precision Λ_p stands beside every F̄_n, so that it stays in: with equation (24) as printed it would be gone
+after the first round, and a latent without curvature would have a precision of 0. In the first round the prior is the
+model's own, N(μ_p, Λ_p⁻¹).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from pvi.families.mean_field import is_mean_field
+from pvi.families.precision import is_full, natural_from_precision, precision, product_with
+from pvi.objectives import LocalProblem
+from pvi.programs.program import num_rows
+from pvi.programs.row_gradients import check_rows
+from pvi.solvers.checks import check_number, check_shared
+from pvi.solvers.descent import Descent
+from pvi.solvers.personal import Given, Personal
+from pvi.solvers.rule import Begun, Ended, Likelihood
+from pvi.solvers.step_curvature import LARGEST_MATRIX, Curvature, Structure, slope, whole_curvature
+
+METHOD = "FOLA"
+BY_ROW = ("empirical-fisher", "ggn")
+
+
+@dataclass(frozen=True)
+class LaplaceSteps(Descent):
+    """Steps down to a MAP estimate, and a Gaussian around it whose precision is the curvature along the way.
+
+    Args:
+        prior_weight: λ.
+        prior_precision: Λ_p = this times I, in place of the model's own prior (whose means stay).
+        structure: "diagonal", "full", or "e-full": a diagonal of the full matrix's eigenvalues in ascending order.
+        curvature: see :mod:`~pvi.solvers.step_curvature`; ``None``: none, Λ stays.
+        online: whether the curvature is averaged over the steps, or evaluated at the end over all rows.
+        keep_local: whether the client keeps its answer, for whoever wants to look at it.
+
+    The rest is :class:`~pvi.solvers.descent.Descent`'s. Raises ``ValueError`` for values out of range.
+    """
+
+    prior_weight: float = 1.0
+    prior_precision: float | None = None
+    structure: Structure = "diagonal"
+    curvature: Curvature | None = "empirical-fisher"
+    online: bool = True
+    keep_local: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(METHOD, prior_weight=self.prior_weight)
+        if self.prior_precision is not None:
+            check_number(METHOD, prior_precision=self.prior_precision)
+            if self.prior_precision == 0:
+                raise ValueError(f"{METHOD}: prior_precision must be above 0: it is what a latent without data has")
+        if self.structure not in get_args(Structure):
+            raise ValueError(f"{METHOD}: structure is one of {get_args(Structure)}, got {self.structure!r}")
+        if self.curvature is not None and self.curvature not in get_args(Curvature):
+            raise ValueError(f"{METHOD}: curvature is one of {get_args(Curvature)}, or None, got {self.curvature!r}")
+
+    @property
+    def name(self) -> str:
+        """``laplace-steps``."""
+        return "laplace-steps"
+
+    @property
+    def method(self) -> str:
+        """What messages call the method."""
+        return METHOD
+
+    @property
+    def by_layer(self) -> Literal["squares"] | None:
+        """Layers make squared gradients of rows as cheap as one gradient."""
+        diagonal = self.structure == "diagonal" and self.curvature == "empirical-fisher" and self.online
+        return "squares" if diagonal else None
+
+    def check(self, problem: LocalProblem) -> None:
+        """The latents are shared, q has the structure, and the likelihood is a sum over rows where that is needed."""
+        check_laplace(problem, self.method, self.structure, self.curvature)
+        self.check_epochs(problem)
+
+    def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
+        """The state (θ, Σ_t F̄_{n,t}, the optimiser's memory), and (μ_S, Λ_S, 1/n_n, λ/n)."""
+        family, rows = problem.family, num_rows(problem.program, problem.batch)
+        theta = family.location(given.natural)
+        first = given.setting.version == 0
+        # Before the first round q's means say where to start, which may be at random; the prior's are the centre.
+        centre = family.location(given.setting.prior.natural) if first else theta
+        matrix = self.structure != "diagonal"
+        total = theta.new_zeros(len(theta), len(theta)) if matrix else torch.zeros_like(theta)
+        if self.curvature is None or not self.online:
+            total = theta.new_zeros(())
+        weight = self.prior_weight * given.setting.row_share / rows
+        return Begun(
+            (theta, total, *self.stepper.init(theta)),
+            (centre, precision(family, given.natural), theta.new_tensor(1 / rows), theta.new_tensor(weight)),
+        )
+
+    def step(
+        self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """One step of θ; the value is n_n times the negative of J_n, in nats of all of the client's rows."""
+        theta, total, *memory = begun.state
+        centre, prior, share, weight = begun.fixed
+        if self.curvature is not None and self.online:
+            value, gradient, found = slope(problem.program, at, theta, share, self.curvature, self.structure)
+            total = total + found
+        else:
+            gradient, value = torch.func.grad_and_value(at(theta, theta))(theta)
+        pull = weight * product_with(prior, theta - centre)
+        move, kept = self.stepper.step(tuple(memory), pull - share * gradient)
+        penalty = 0.5 * (pull * (theta - centre)).sum()
+        return (theta + move, total, *kept), value - penalty / share
+
+    def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
+        """N(θ, Λ_n⁻¹)."""
+        family, setting = problem.family, given.setting
+        theta, total = begun.state[:2]
+        rows, step = num_rows(problem.program, problem.batch), setting.version + 1
+        before = begun.fixed[1]
+        if self.curvature is None:
+            after = before
+        else:
+            found = total / self.steps(rows)
+            if not self.online:
+                found = whole_curvature(problem, theta, self.batch_size, self.curvature, self.structure)
+            if self.structure == "e-full":
+                found = torch.linalg.eigvalsh(0.5 * (found + found.mT))
+            after = ((step - 1) * before + (rows / setting.row_share) * found + self._prior(problem, given)) / step
+        natural = natural_from_precision(family, theta, after)
+        message = f"curvature={self.curvature!r} may be indefinite, 'ggn' is not" if self.curvature == "hessian" else ""
+        return Ended(natural, Personal(natural) if self.keep_local else None, message=message)
+
+    def _prior(self, problem: LocalProblem, given: Given) -> Tensor:
+        """Λ_p."""
+        own = precision(problem.family, given.setting.prior.natural)
+        if self.prior_precision is None:
+            return own
+        flat = torch.full_like(own.diagonal() if own.ndim == 2 else own, self.prior_precision)
+        return torch.diag(flat) if own.ndim == 2 else flat
+
+
+def check_laplace(problem: LocalProblem, method: str, structure: Structure, curvature: Curvature | None) -> None:
+    """Raises ``ValueError`` where ``structure`` or ``curvature`` has no meaning for the problem."""
+    check_shared(problem, method, "approximates the posterior of every latent")
+    family, size = problem.family, problem.family.size
+    members = dict(zip(family.names, family.members, strict=True))
+    if structure == "full" and not is_full(family):
+        raise ValueError(
+            f"client {problem.client!r}: {method} with structure='full' is for one Gaussian of full covariance over "
+            f"all latents, got {members}; pass guide='full', or leave the guide out"
+        )
+    if structure != "full" and not is_mean_field(family):
+        raise ValueError(
+            f"client {problem.client!r}: {method} with structure={structure!r} is for a mean-field Gaussian, got "
+            f"{members}; leave the guide out, or pass structure='full' for one Gaussian of full covariance"
+        )
+    if (structure != "diagonal" or curvature == "hessian") and size > LARGEST_MATRIX:
+        raise ValueError(
+            f"client {problem.client!r}: {size:,} latents would need a matrix of {size**2:,} numbers for "
+            f"structure={structure!r} with curvature={curvature!r}; at most {LARGEST_MATRIX:,} latents have one: use "
+            "structure='diagonal' with another curvature"
+        )
+    if curvature in BY_ROW:
+        like = torch.zeros((), dtype=problem.batch.dtype, device=problem.batch.device)
+        check_rows(problem.program, family.interior(like), problem.batch, problem.client)

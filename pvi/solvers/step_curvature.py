@@ -1,0 +1,104 @@
+"""The curvature of a client's mean negative log likelihood along the steps of a visit, or at its end.
+
+With g_j = ∇ log p(y_j | θ) over the b rows of a step, per row: the empirical Fisher information (1/b) Σ g_j g_jᵀ (Liu
+et al. 2021, equation 21), the square of the mean gradient ((1/b) Σ g_j)((1/b) Σ g_j)ᵀ, which public programs take for
+it, the generalised Gauss-Newton matrix, or the Hessian.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pvi.objectives import LocalProblem
+from pvi.programs.batch import Batch
+from pvi.programs.find_layers import find_layers
+from pvi.programs.local_reparameterisation import Layers, NotLocal
+from pvi.programs.observation_fisher import fisher_roots, hessian
+from pvi.programs.program import Program, log_likelihood
+from pvi.programs.row_gradients import row_gradients
+from pvi.programs.squared_gradients import covers, squared_gradients
+from pvi.solvers.lanes import rows_a_step
+from pvi.solvers.rule import Likelihood
+
+Curvature = Literal["empirical-fisher", "mean-gradient", "ggn", "hessian"]
+Structure = Literal["diagonal", "full", "e-full"]
+
+NUMBERS_AT_ONCE = 20_000_000
+"""Of the gradients of single rows, at the end of a visit."""
+ROOTS_A_ROW = 16
+"""Of a Gauss-Newton matrix, about."""
+EXAMINED = 16
+"""Rows at which layers are looked for."""
+LARGEST_MATRIX = 20_000
+"""Latents whose curvature fits into a matrix: 1.6 GB in single precision."""
+
+
+class Slope(NamedTuple):
+    """Of a step's rows: (n/b) Σ log p in nats ``[]``, its gradient ``[d]``, and the curvature of the mean of a row.
+
+    The curvature is a diagonal ``[d]`` or a matrix ``[d, d]``.
+    """
+
+    value: Tensor
+    gradient: Tensor
+    curvature: Tensor
+
+
+def slope(
+    program: Program, at: Likelihood, x: Tensor, share: Tensor, curvature: Curvature, structure: Structure
+) -> Slope:
+    """Value, gradient and curvature at x ``[d]``; ``share`` is 1/n. Safe under ``vmap`` and graph capture."""
+    batch, weights, each = at.batch, at.weights, share * at.scale
+    if curvature == "empirical-fisher" and structure == "diagonal":
+        found = squared_gradients(program, at.layers, x, batch, weights)
+        return Slope(at.scale * found.value, at.scale * found.gradient, each * found.squares)
+    gradient, value = torch.func.grad_and_value(at(x, x))(x)
+    if curvature == "hessian":
+        matrix = each * hessian(program, x, batch, weights)
+        return Slope(value, gradient, matrix.diagonal() if structure == "diagonal" else matrix)
+    if curvature == "mean-gradient":
+        roots = (share * gradient)[None]
+    elif curvature == "ggn":
+        roots = torch.sqrt(torch.as_tensor(each)) * fisher_roots(program, x, batch, weights)
+    else:
+        roots = torch.sqrt(torch.as_tensor(each)) * row_gradients(program, x, batch, weights)
+    return Slope(value, gradient, roots.square().sum(0) if structure == "diagonal" else roots.mT @ roots)
+
+
+def whole_curvature(
+    problem: LocalProblem, x: Tensor, batch_size: int | None, curvature: Curvature, structure: Structure
+) -> Tensor:
+    """The curvature of the mean of a row at x over all of the client's rows: offline, at the end of a visit.
+
+    Squared mean gradients are those of batches of ``batch_size`` rows, averaged; an incomplete last one is left out.
+    """
+    program, total = problem.program, problem.batch.num_rows
+    by_square = structure == "diagonal" and curvature == "empirical-fisher"
+    layers = layers_for_squares(problem, x) if by_square else None
+    size = max(1, NUMBERS_AT_ONCE // (ROOTS_A_ROW * len(x)))
+    if curvature == "hessian" or layers is not None:
+        size = total
+    if curvature == "mean-gradient":
+        size = rows_a_step(batch_size, problem) or total
+    whole, counted = torch.zeros_like(x) if structure == "diagonal" else x.new_zeros(len(x), len(x)), 0
+    for start in range(0, total - size + 1 if curvature == "mean-gradient" else total, size):
+        part = problem.batch.take(torch.arange(start, min(start + size, total), device=x.device))
+        likelihood = Likelihood(_of(program, part), part, layers=layers)
+        share = x.new_tensor(1 / part.num_rows)
+        whole += part.num_rows * slope(program, likelihood, x, share, curvature, structure).curvature
+        counted += part.num_rows
+    return whole / counted
+
+
+def layers_for_squares(problem: LocalProblem, like: Tensor) -> Layers | None:
+    """The layers that give squared gradients of rows cheaply, ``None`` where they do not make up the program."""
+    head = problem.batch.take(torch.arange(min(problem.batch.num_rows, EXAMINED), device=like.device))
+    found = find_layers(problem.program, problem.family, head, like)
+    return None if isinstance(found, NotLocal) or not covers(problem.program, found) else found
+
+
+def _of(program: Program, batch: Batch) -> Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]:
+    return lambda loc, sd: partial(log_likelihood, program, batch=batch)
