@@ -1,38 +1,11 @@
 """SCAFFOLD against plain loops, FedAvg, and the optimum that FedAvg misses."""
 
-from functools import partial
-
 import pytest
 import torch
+from quadratic_clients import DOUBLE, MODEL, START, clients, quadratic, shares, theta_of
 
 import pvi
 from pvi.algorithms.scaffold import SCAFFOLD
-from pvi.models import linear_regression
-
-NOISE = 0.5
-MODEL = partial(linear_regression.model, noise_scale=NOISE)
-DOUBLE = torch.float64
-START = torch.zeros(3, dtype=DOUBLE)
-
-
-def clients(sizes=(30, 12, 40)):
-    """Linear regressions whose slopes and covariates differ."""
-    generator, found = torch.Generator().manual_seed(3), []
-    for k, n in enumerate(sizes):
-        x = torch.randn(n, 2, generator=generator, dtype=DOUBLE) * torch.tensor([0.5 + k, 1.5 - 0.5 * k], dtype=DOUBLE)
-        y = x @ torch.tensor([1.0 + k, -2.0 * k], dtype=DOUBLE) + k
-        found.append((x, y + NOISE * torch.randn(n, generator=generator, dtype=DOUBLE)))
-    return found
-
-
-def quadratic(x, y):
-    """H and g of a client's mean negative log likelihood ½ θ'Hθ - g'θ, θ = (weights, bias)."""
-    a = torch.cat([x, x.new_ones(len(x), 1)], 1)
-    return a.T @ a / (len(y) * NOISE**2), a.T @ y / (len(y) * NOISE**2)
-
-
-def theta_of(posterior):
-    return torch.cat([posterior.mean["weights"], posterior.mean["bias"].reshape(1)])
 
 
 def by_hand(data, rounds, steps, eta, eta_g=1.0, weights=None, worked=None):
@@ -62,8 +35,7 @@ def test_the_published_steps(options, executor):
     data = clients()
     algorithm = SCAFFOLD(4, batch_size=None, learning_rate=0.02, **options)
     result = pvi.fit(MODEL, data, algorithm=algorithm, rounds=5, executor=executor)
-    rows = torch.tensor([len(y) for _, y in data], dtype=DOUBLE)
-    weights = rows / rows.sum() if options.get("weights") == "rows" else None
+    weights = shares(data) if options.get("weights") == "rows" else None
     expected = by_hand(data, 5, 4, 0.02, options.get("server_learning_rate", 1.0), weights)
     torch.testing.assert_close(theta_of(result.posterior), expected, rtol=0, atol=1e-10)
 
