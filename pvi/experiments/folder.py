@@ -127,7 +127,8 @@ def clear(folder: Path) -> None:
 def is_own(name: str) -> bool:
     """Whether a file of this name is one that a run writes."""
     return name in (*WRITTEN, PARTITION, DRAFT) or (
-        name.startswith((RELIABILITY, OWN_PICTURE)) and name.endswith(".png")
+        (name.startswith(RELIABILITY) and name.endswith(".png"))
+        or (name.startswith(OWN_PICTURE) and name.endswith((".png", ".csv")))
     )
 
 

@@ -39,5 +39,11 @@ METRICS: dict[str, Metric] = {
     "gm_ece": Metric("GM calibration error", "GM calib.", 4, False),
     "pm_entropy": Metric("PM predictive entropy (nats)", "PM entropy", 3, False),
     "gm_entropy": Metric("GM predictive entropy (nats)", "GM entropy", 3, False),
+    "ga": Metric("GA, global test accuracy (%)", "GA", 2, True),
+    "la": Metric("LA, local models' test accuracy (%)", "LA", 2, True),
+    "ga_peak": Metric("GA, best round (%)", "GA peak", 2, True, peak_of="ga"),
+    "la_peak": Metric("LA, best round (%)", "LA peak", 2, True, peak_of="la"),
+    "ae": Metric("AE, -log density at the server's mean (nats)", "AE", 1, False),
+    "lf": Metric("LF, -log density at the local means (nats)", "LF", 1, False),
     "kl": Metric("KL to global VI (nats)", "KL", 2, False, log=True),
 }

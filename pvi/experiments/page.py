@@ -12,7 +12,7 @@ from pvi.experiments.claims import answer, answered
 from pvi.experiments.figures import plot_curves
 from pvi.experiments.folder import OWN_PICTURE, PARTITION, PICTURE, RELIABILITY, REPORT, TABLE
 from pvi.experiments.play import Curves
-from pvi.experiments.protocol import Experiment
+from pvi.experiments.protocol import Experiment, Summarised
 from pvi.experiments.summary import differences, numbers, table
 
 OVER_SEEDS = "means over the seeds with 95 % intervals (Student's t)"
@@ -31,6 +31,8 @@ def write_report(
     found = table(curves, experiment.metrics)
     numbers(curves, experiment.metrics).to_csv(folder / TABLE)
     plot_curves(curves, experiment.metrics, experiment.title, folder / PICTURE, reference)
+    if isinstance(experiment, Summarised):
+        experiment.summarise(folder, curves)
     lines = [f"# {experiment.title}", "", f"    {settings['command']}", ""]
     if not complete:
         lines += ["**Stopped early: the table holds what was finished by then; `--resume` goes on.**", ""]

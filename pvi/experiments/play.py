@@ -91,9 +91,9 @@ def trace(
     """One method's rounds, measured."""
     records: list[dict[str, Any]] = []
     messages, seconds, clock = 0, 0.0, time.perf_counter()
-    own = {"model": setting.model, "guide": setting.guide, **method.options}
+    own = {"model": setting.model, "guide": setting.guide, "clients": setting.clients, **method.options}
     options = {"seed": seed, "device": device, "threads": threads, **own}
-    for result in fit_rounds(clients=setting.clients, rounds=method.rounds, **options):
+    for result in fit_rounds(rounds=method.rounds, **options):
         seconds += time.perf_counter() - clock
         last = result.history[-1]
         messages += last.communications if method.messages is None else method.messages

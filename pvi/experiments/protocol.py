@@ -18,7 +18,7 @@ Pair = tuple[Tensor, Tensor]
 class Method:
     """One line of the table: a name, the options of :func:`pvi.fit`, and how many rounds.
 
-    ``options`` may name a ``model`` and a ``guide`` of the method's own in the place of the setting's.
+    ``options`` may name a ``model``, a ``guide`` and ``clients`` of the method's own in the place of the setting's.
     ``messages`` a round, where the run's own count is not the federation's: global VI by mini-batches would need two
     for every gradient (Ashman et al. 2022, theorem 3.1). ``every`` so many rounds the test set is predicted, and after
     the last. Raises ``ValueError`` for ``rounds`` and ``every`` below 1 and a damping outside (0, 1]: a mistake in the
@@ -120,3 +120,11 @@ class Illustrated(Protocol):
 
     def illustrate(self, folder: Path, result: Result, setting: Setting, method: str) -> None:
         """Draw what a method came to at its end at seed 0, into files ``picture-*.png``."""
+
+
+@runtime_checkable
+class Summarised(Protocol):
+    """An experiment with pictures of all its methods together."""
+
+    def summarise(self, folder: Path, curves: pd.DataFrame) -> None:
+        """Draw what the curves say into files ``picture-*.png``, with their numbers as ``picture-*.csv``."""
