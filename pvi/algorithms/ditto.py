@@ -4,9 +4,10 @@
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate θ_S |
 | solver | ditto-steps: FedAvg's steps, and steps of v_i on -(1/b) Σ log p(y_j given v_i) + (λ/2) (v_i - θ_S)² |
-| what stays | v_i |
 | aggregator | location average, by rows or equal |
 | schedule | synchronous, undamped, or a random subset |
+
+v_i stays with its client.
 """
 
 from typing import Literal

@@ -4,9 +4,10 @@
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate θ_S |
 | solver | nova-steps: τ_i gradient steps on -(1/b) Σ log p(y_j given θ), and τ_eff times their mean |
-| beside q | the sums whose ratio is τ_eff = Σ p_i τ_i |
 | aggregator | location average by rows |
 | schedule | synchronous, undamped, or a random subset |
+
+Beside q the server holds the sums whose ratio is τ_eff = Σ p_i τ_i.
 """
 
 from pvi.algorithms.point_methods import point_method

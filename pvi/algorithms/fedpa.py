@@ -3,7 +3,7 @@
 | part | choice |
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate θ_S |
-| solver | posterior-averaging: samples from gradient steps, and θ_S - Σ̂⁻¹ (θ_S - x̄) of their mean and covariance |
+| solver | sample-steps: samples from gradient steps, and θ_S - Σ̂⁻¹ (θ_S - x̄) of their mean and covariance |
 | aggregator | location average, by rows or equal, damped by the server's learning rate |
 | schedule | synchronous, undamped, or a random subset |
 """
@@ -12,7 +12,7 @@ from typing import Literal
 
 from pvi.algorithms.point_methods import check_fraction, point_method
 from pvi.algorithms.protocol import Algorithm
-from pvi.solvers.posterior_averaging import METHOD, PosteriorAveraging
+from pvi.solvers.posterior_averaging import METHOD, SampleSteps
 
 
 def FedPA(
@@ -50,7 +50,7 @@ def FedPA(
     >>> pvi.fit(model, clients, algorithm=pvi.FedPA(burn_in_rounds=10), rounds=50)  # doctest: +SKIP
     """
     check_fraction(METHOD, server_learning_rate=server_learning_rate)
-    rule = PosteriorAveraging(
+    rule = SampleSteps(
         num_samples, steps_per_sample, burn_in, shrinkage, batch_size, learning_rate, burn_in_rounds
     )  # fmt: skip
     return point_method(

@@ -4,9 +4,10 @@
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate w |
 | solver | meta-steps: τ times θ' = w - α ∇f(w), w ← w - β ∇f(θ'), f = -(1/b) Σ log p(y_j given θ) |
-| what stays | w after a step of α on the client's rows |
 | aggregator | location average, equal or by rows |
 | schedule | synchronous, undamped, or a random subset |
+
+w after a step of α on its rows stays with each client.
 """
 
 from typing import Literal

@@ -4,9 +4,10 @@
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate w |
 | solver | moreau-steps: R times K steps of θ_i on -(1/b) Σ log p(y_j given θ_i) + (λ/2) (θ_i - w_i)², one of w_i |
-| what stays | θ_i |
 | aggregator | location average of the w_i, equal or by rows, smoothed by β |
-| schedule | all clients work, a random subset of S is averaged; or synchronous, undamped |
+| schedule | synchronous, undamped, or all clients work and a random subset of S is averaged |
+
+θ_i stays with its client.
 """
 
 from dataclasses import replace

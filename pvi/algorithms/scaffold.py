@@ -3,11 +3,11 @@
 | part | choice |
 | --- | --- |
 | cavity rule | no deletion: clients start at the server's estimate |
-| solver | scaffold-steps: gradient steps on -(1/b) Σ log p(y_j given θ), each corrected by c - c_i |
-| beside q | c, the mean of the clients' control variates c_i |
-| what stays | c_i |
+| solver | scaffold-steps: gradient steps on -(1/b) Σ log p(y_j given θ), each corrected by c - c_i; c_i stays |
 | aggregator | location average, equal or by rows, damped by the server's learning rate |
 | schedule | synchronous, undamped, or a random subset |
+
+Beside q the server holds c, the mean of the clients' control variates c_i.
 """
 
 from typing import Literal

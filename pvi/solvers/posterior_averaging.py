@@ -25,7 +25,7 @@ METHOD = "FedPA"
 
 
 @dataclass(frozen=True)
-class PosteriorAveraging:
+class SampleSteps:
     """The options of :func:`pvi.FedPA` that concern a client. Raises ``ValueError`` for values out of range.
 
     Nothing is kept from visit to visit.
@@ -39,7 +39,7 @@ class PosteriorAveraging:
     learning_rate: float = 0.01
     burn_in_rounds: int = 0
 
-    name: ClassVar[str] = "posterior-averaging"
+    name: ClassVar[str] = "sample-steps"
     num_particles: ClassVar[int] = 0
     by_layer: ClassVar[None] = None
 
