@@ -74,13 +74,12 @@ class CurvaturePenalty(Descent):
     def step(
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """One step of θ; the value is n_k times the negative of what is minimised, up to a constant, in nats."""
+        """One step of θ; the value is the log likelihood of the client's rows as the step's have it, in nats."""
         theta, *memory = begun.state
         others, towards, share, weight = begun.fixed
         gradient, value = torch.func.grad_and_value(at(theta, theta))(theta)
         move, kept = self.stepper.step(tuple(memory), weight * (others * theta - towards) - share * gradient)
-        penalty = weight * (0.5 * others * theta - towards).dot(theta)
-        return (theta + move, *kept), value - penalty / share
+        return (theta + move, *kept), value
 
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """q with its mean at θ and F_k in the place of the client's old one; beside q the change of F_k θ_k."""

@@ -108,7 +108,7 @@ class LaplaceSteps(Descent):
     def step(
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """One step of θ; the value is n_n times the negative of J_n, in nats of all of the client's rows."""
+        """One step of θ; the value is the log likelihood of the client's rows as the step's have it, in nats."""
         theta, total, *memory = begun.state
         centre, prior, share, weight = begun.fixed
         if self.curvature is not None and self.online:
@@ -118,8 +118,7 @@ class LaplaceSteps(Descent):
             gradient, value = torch.func.grad_and_value(at(theta, theta))(theta)
         pull = weight * product_with(prior, theta - centre)
         move, kept = self.stepper.step(tuple(memory), pull - share * gradient)
-        penalty = 0.5 * (pull * (theta - centre)).sum()
-        return (theta + move, total, *kept), value - penalty / share
+        return (theta + move, total, *kept), value
 
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """N(θ, Λ_n⁻¹)."""

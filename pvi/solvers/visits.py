@@ -114,8 +114,7 @@ def _together(
         drawn, given = noises.next(), rows.next()
         arguments = (*state, *fixed, drawn, *pack(given))
         graph = graph or _graph(rule, problem, layers, given, (len(state), len(fixed)), arguments, engine)
-        *parts, value = graph(*arguments)
-        state = tuple(parts)
+        (value,) = graph(*arguments)
         values.append(value)
     whole = torch.stack(values, 1)
     return [
@@ -142,7 +141,7 @@ def _graph(
 def _many_step(
     rule: Rule, problem: LocalProblem, layers: Layers | None, like: Inputs, sizes: tuple[int, int]
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """One step of all clients, (state, fixed, noise, *data) -> (state, objective)."""
+    """One step of all clients, (state, fixed, noise, *data) -> objective; the state changes in place."""
 
     def lane(
         state: tuple[Tensor, ...], fixed: tuple[Tensor, ...], numbers: Tensor, *values: Tensor
@@ -159,10 +158,13 @@ def _many_step(
 
     def all_lanes(*values: Tensor) -> tuple[Tensor, ...]:
         first, second = sizes[0], sizes[0] + sizes[1]
-        found: tuple[Tensor, ...] = torch.func.vmap(lane)(
+        *state, value = torch.func.vmap(lane)(
             values[:first], values[first:second], values[second], *values[second + 1 :]
         )
-        return found
+        # Into the same memory every time: new pages cost more than the copy, which a compiler leaves out.
+        for old, new in zip(values[:first], state, strict=True):
+            old.copy_(new)
+        return (value,)
 
     return all_lanes
 
