@@ -29,7 +29,7 @@ class Result:
     those with one value a row. Where the model's prior lies outside the family, ``prior`` is the member closest to it
     and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
 
-    ``personal`` has every client's own posterior where the algorithm is one that makes them (:func:`pvi.PFedBayes`), q
+    ``personal`` has every client's own posterior where the algorithm is one that makes or keeps them (:func:`pvi.PFedBayes`), q
     itself for a client whose visits were all rejected; ``posterior`` then is the global one, and factors are 1.
     """
 
@@ -87,7 +87,11 @@ class Result:
         if client not in self.personal:
             raise ValueError(
                 f"client {client!r} has no personal posterior; "
-                + (f"there are {list(self.personal)}" if self.personal else "algorithm='pfedbayes' makes them")
+                + (
+                    f"there are {list(self.personal)}"
+                    if self.personal
+                    else "algorithm='pfedbayes' makes them, keep_local=True keeps them"
+                )
             )
         own = {name: rows for name, rows in self.data.items() if name == client}
         factors = {name: factor for name, factor in self.factors.items() if name == client}

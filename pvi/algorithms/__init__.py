@@ -3,15 +3,22 @@
 from collections.abc import Callable
 
 from pvi.algorithms.bcm import BCMSame, BCMSplit
+from pvi.algorithms.ditto import Ditto
 from pvi.algorithms.fedavg import FedAvg
 from pvi.algorithms.fedcurv import FedCurv
+from pvi.algorithms.fednova import FedNova
+from pvi.algorithms.fedpa import FedPA
 from pvi.algorithms.fedprox import FedProx
-from pvi.algorithms.fola import FOLA, FOLAExpertsOnly, FOLAOffline, FOLAPriorOnly
+from pvi.algorithms.fola import FOLA, FOLAExperts, FOLAOffline
+from pvi.algorithms.fola_prior import FOLAPrior
 from pvi.algorithms.global_vi import GlobalVI
+from pvi.algorithms.per_fedavg import PerFedAvg
 from pvi.algorithms.pfedbayes import PFedBayes
+from pvi.algorithms.pfedme import PFedMe
 from pvi.algorithms.power_ep import PowerEP, StochasticEP
 from pvi.algorithms.protocol import Algorithm
 from pvi.algorithms.pvi import PVI
+from pvi.algorithms.scaffold import SCAFFOLD
 from pvi.algorithms.streaming_vb import StreamingVB
 from pvi.algorithms.vcl import VCL
 
@@ -28,10 +35,16 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedcurv": FedCurv,
+    "fedpa": FedPA,
+    "scaffold": SCAFFOLD,
+    "fednova": FedNova,
+    "ditto": Ditto,
+    "pfedme": PFedMe,
+    "per-fedavg": PerFedAvg,
     "fola": FOLA,
     "fola-offline": FOLAOffline,
-    "fola-prior-only": FOLAPriorOnly,
-    "fola-experts-only": FOLAExpertsOnly,
+    "fola-prior": FOLAPrior,
+    "fola-experts": FOLAExperts,
 }
 
 
@@ -56,18 +69,24 @@ __all__ = [
     "ALGORITHMS",
     "FOLA",
     "PVI",
+    "SCAFFOLD",
     "VCL",
     "Algorithm",
     "BCMSame",
     "BCMSplit",
-    "FOLAExpertsOnly",
+    "Ditto",
+    "FOLAExperts",
     "FOLAOffline",
-    "FOLAPriorOnly",
+    "FOLAPrior",
     "FedAvg",
     "FedCurv",
+    "FedNova",
+    "FedPA",
     "FedProx",
     "GlobalVI",
     "PFedBayes",
+    "PFedMe",
+    "PerFedAvg",
     "PowerEP",
     "StochasticEP",
     "StreamingVB",

@@ -12,8 +12,7 @@ v_i stays with its client.
 
 from typing import Literal
 
-from pvi.algorithms.fedavg import ITERATIONS
-from pvi.algorithms.point_methods import point_method
+from pvi.algorithms.fedavg import ITERATIONS, averaging
 from pvi.algorithms.protocol import Algorithm
 from pvi.solvers.ditto_steps import DittoSteps
 
@@ -50,4 +49,4 @@ def Ditto(
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
     rate = learning_rate if personal_learning_rate is None else personal_learning_rate
     rule = DittoSteps(proximal, iterations, epochs, batch_size, learning_rate, rate, optimiser)
-    return point_method("ditto", "Ditto", rule, weights, clients_per_round, subset_seed, spread, personal=True)
+    return averaging("ditto", "Ditto", rule, weights, clients_per_round, subset_seed, spread, personal=True)

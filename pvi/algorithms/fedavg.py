@@ -20,6 +20,7 @@ from pvi.families.mean_field import is_mean_field, natural_from_moments
 from pvi.posterior import Posterior
 from pvi.schedules import RandomSubset, Schedule
 from pvi.solvers import LocalSteps, PointSteps
+from pvi.solvers.rule import Rule
 
 SPREADS = (1e-8, 1.0)
 """Standard deviations that single precision can hold: smaller ones' precisions overflow."""
@@ -69,20 +70,26 @@ def FedAvg(
 def averaging(
     name: str,
     method: str,
-    rule: PointSteps,
-    weights: Literal["rows", "equal"],
-    clients_per_round: int | None,
-    subset_seed: int,
-    spread: float,
+    rule: Rule,
+    weights: Literal["rows", "equal"] = "rows",
+    clients_per_round: int | None = None,
+    subset_seed: int = 0,
+    spread: float = 1e-4,
+    personal: bool = False,
+    smoothing: float = 1.0,
 ) -> Algorithm:
-    """The parts that FedAvg and FedProx have in common; ``method`` is what messages call it."""
+    """The parts that methods of point estimates have in common; ``method`` is what messages call it.
+
+    ``personal``: clients keep estimates of their own, under which the run's value is reported. ``smoothing`` is the
+    server's step towards the average. Raises ``ValueError`` for options out of range.
+    """
     schedule = attending(method, clients_per_round, subset_seed)
     low, high = SPREADS
     if isinstance(spread, bool) or not isinstance(spread, int | float) or not low <= spread <= high:
         raise ValueError(f"{method}: spread, a standard deviation, lies between {low:g} and {high:g}, got {spread!r}")
     return Algorithm(
-        name, no_deletion, LocationAverage(weights), schedule=schedule, damping=1.0, rounds=100, fixed=True,
-        solver=LocalSteps(rule), start=Point(spread), energy=Energy(weight=0.0), factors=False,
+        name, no_deletion, LocationAverage(weights, smoothing), schedule=schedule, damping=1.0, rounds=100, fixed=True,
+        solver=LocalSteps(rule), start=Point(spread), energy=Energy(personal=personal, weight=0.0), factors=False,
     )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 | part | choice |
 | --- | --- |
-| cavity rule | no deletion; the client itself takes its own curvature away |
-| solver | curvature penalty: gradient steps on -(1/b) Σ log p(y_j given θ) + (λ/n) ½ Σ F_m (θ - θ_m)² over the others |
+| cavity rule | no deletion: the client itself takes its own curvature away |
+| solver | curved steps: gradient steps on -(1/b) Σ log p(y_j given θ) + (λ/n) ½ Σ F_m (θ - θ_m)² over the others |
 | aggregator | location average; the precisions F_m are summed |
 | schedule | synchronous, undamped, or a random subset |
 """

@@ -10,7 +10,7 @@
 Beside q the server holds the sums whose ratio is τ_eff = Σ p_i τ_i.
 """
 
-from pvi.algorithms.point_methods import point_method
+from pvi.algorithms.fedavg import averaging
 from pvi.algorithms.protocol import Algorithm
 from pvi.solvers.nova_steps import METHOD, NovaSteps
 
@@ -40,4 +40,4 @@ def FedNova(
     >>> pvi.fit(model, clients, algorithm=pvi.FedNova(epochs=2, learning_rate=0.1), rounds=50)  # doctest: +SKIP
     """
     rule = NovaSteps(epochs, batch_size, learning_rate)
-    return point_method("fednova", METHOD, rule, "rows", clients_per_round, subset_seed, spread)
+    return averaging("fednova", METHOD, rule, "rows", clients_per_round, subset_seed, spread)

@@ -10,8 +10,9 @@
 
 from typing import Literal
 
-from pvi.algorithms.point_methods import check_fraction, point_method
+from pvi.algorithms.fedavg import averaging
 from pvi.algorithms.protocol import Algorithm
+from pvi.solvers.points import check_fraction
 from pvi.solvers.posterior_averaging import METHOD, SampleSteps
 
 
@@ -53,6 +54,6 @@ def FedPA(
     rule = SampleSteps(
         num_samples, steps_per_sample, burn_in, shrinkage, batch_size, learning_rate, burn_in_rounds
     )  # fmt: skip
-    return point_method(
+    return averaging(
         "fedpa", METHOD, rule, weights, clients_per_round, subset_seed, spread, smoothing=server_learning_rate
     )  # fmt: skip

@@ -12,7 +12,7 @@ w after a step of α on its rows stays with each client.
 
 from typing import Literal
 
-from pvi.algorithms.point_methods import point_method
+from pvi.algorithms.fedavg import averaging
 from pvi.algorithms.protocol import Algorithm
 from pvi.solvers.meta_steps import METHOD, MetaSteps
 
@@ -45,6 +45,6 @@ def PerFedAvg(
     >>> pvi.fit(model, clients, algorithm=pvi.PerFedAvg(inner_learning_rate=0.1), rounds=50)  # doctest: +SKIP
     """
     rule = MetaSteps(local_iterations, batch_size, inner_learning_rate, learning_rate)
-    return point_method(
+    return averaging(
         "per-fedavg", METHOD, rule, weights, clients_per_round, subset_seed, spread, personal=True
     )  # fmt: skip

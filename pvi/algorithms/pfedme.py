@@ -13,11 +13,11 @@
 from dataclasses import replace
 from typing import Literal
 
-from pvi.algorithms.point_methods import check_fraction, point_method
+from pvi.algorithms.fedavg import averaging
 from pvi.algorithms.protocol import SYNCHRONOUS, Algorithm
 from pvi.schedules import SubsetAfterTraining
 from pvi.solvers.moreau_steps import METHOD, MoreauSteps
-from pvi.solvers.points import check_count
+from pvi.solvers.points import check_count, check_fraction
 
 
 def PFedMe(
@@ -57,7 +57,7 @@ def PFedMe(
     rule = MoreauSteps(
         proximal, local_iterations, inner_iterations, batch_size, learning_rate, personal_learning_rate
     )  # fmt: skip
-    parts = point_method("pfedme", METHOD, rule, weights, spread=spread, personal=True, smoothing=smoothing)
+    parts = averaging("pfedme", METHOD, rule, weights, spread=spread, personal=True, smoothing=smoothing)
     if subset is not None:
         check_count(METHOD, subset=subset)
     return replace(parts, schedule=SYNCHRONOUS if subset is None else SubsetAfterTraining(subset, subset_seed))

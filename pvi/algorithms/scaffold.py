@@ -12,9 +12,9 @@ Beside q the server holds c, the mean of the clients' control variates c_i.
 
 from typing import Literal
 
-from pvi.algorithms.fedavg import ITERATIONS
-from pvi.algorithms.point_methods import check_fraction, point_method
+from pvi.algorithms.fedavg import ITERATIONS, averaging
 from pvi.algorithms.protocol import Algorithm
+from pvi.solvers.points import check_fraction
 from pvi.solvers.scaffold_steps import ScaffoldSteps
 
 
@@ -48,7 +48,7 @@ def SCAFFOLD(
     check_fraction("SCAFFOLD", server_learning_rate=server_learning_rate)
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
     rule = ScaffoldSteps(iterations, epochs, batch_size, learning_rate)
-    return point_method(
+    return averaging(
         "scaffold", "SCAFFOLD", rule, weights, clients_per_round, subset_seed, spread,
         smoothing=server_learning_rate,
     )  # fmt: skip

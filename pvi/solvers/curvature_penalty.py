@@ -14,11 +14,11 @@ from torch import Tensor
 
 from pvi.families.precision import natural_from_precision, precision
 from pvi.objectives import LocalProblem
-from pvi.programs.program import num_rows
 from pvi.solvers.checks import check_number, check_shared_mean_field
 from pvi.solvers.descent import Descent
 from pvi.solvers.laplace_steps import check_laplace
 from pvi.solvers.personal import Given, Personal
+from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
 from pvi.solvers.step_curvature import whole_curvature
 
@@ -42,8 +42,8 @@ class CurvaturePenalty(Descent):
 
     @property
     def name(self) -> str:
-        """``curvature-penalty``."""
-        return "curvature-penalty"
+        """``curved-steps``."""
+        return "curved-steps"
 
     @property
     def method(self) -> str:
@@ -59,11 +59,11 @@ class CurvaturePenalty(Descent):
         """The latents are shared, q is mean field, and the likelihood is a sum over rows."""
         check_shared_mean_field(problem, METHOD, "averages every latent")
         check_laplace(problem, METHOD, "diagonal", "empirical-fisher")
-        self.check_epochs(problem)
+        check_epochs(problem, METHOD, self.epochs)
 
     def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, the optimiser's memory), and (Σ F_m, Σ F_m θ_m) over the others, 1/n_k and λ/n."""
-        family, rows, setting = problem.family, num_rows(problem.program, problem.batch), given.setting
+        family, rows, setting = problem.family, rows_of(problem), given.setting
         theta = family.location(given.natural)
         fisher, pull = _own(given, theta)
         others = precision(family, given.natural) - precision(family, setting.prior.natural) - fisher
@@ -84,7 +84,7 @@ class CurvaturePenalty(Descent):
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """q with its mean at θ and F_k in the place of the client's old one; beside q the change of F_k θ_k."""
         family, theta = problem.family, begun.state[0]
-        rows = num_rows(problem.program, problem.batch)
+        rows = rows_of(problem)
         fisher, pull = _own(given, theta)
         new = rows * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal")
         natural = natural_from_precision(family, theta, precision(family, given.natural) - fisher + new)

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from pvi.objectives import LocalProblem
-from pvi.solvers.checks import check_whole
 from pvi.solvers.optimisers import Optimiser, resolve_optimiser
+from pvi.solvers.points import check_steps, steps_of
 
 
 @dataclass(frozen=True)
@@ -21,12 +20,7 @@ class Descent:
     optimiser: str = "sgd"
 
     def __post_init__(self) -> None:
-        if (self.local_iterations is None) == (self.epochs is None):
-            raise ValueError(
-                f"{self.method}: give local_iterations or epochs, one of them, got local_iterations="
-                f"{self.local_iterations!r} and epochs={self.epochs!r}"
-            )
-        check_whole(self.method, local_iterations=self.local_iterations, epochs=self.epochs, batch_size=self.batch_size)
+        check_steps(self.method, self.local_iterations, self.epochs, self.batch_size)
         _ = self.stepper
 
     @property
@@ -46,17 +40,4 @@ class Descent:
 
     def steps(self, rows: int) -> int:
         """R, or those of the passes; an incomplete last batch of a pass is skipped."""
-        if self.epochs is None:
-            assert self.local_iterations is not None  # checked when built
-            return self.local_iterations
-        return self.epochs * max(1, rows // (self.batch_size or rows))
-
-    def check_epochs(self, problem: LocalProblem) -> None:
-        """Raises ``ValueError`` where epochs are counted and the model's own plate draws the rows."""
-        plate = problem.program.sites.subsampling
-        if self.epochs is not None and plate is not None:
-            raise ValueError(
-                f"client {problem.client!r}: {self.method} counts epochs in batches of its own batch_size, but the "
-                f"model's plate subsamples {plate[2]} of {plate[1]} rows itself; give local_iterations, or leave the "
-                "plate's subsample_size out"
-            )
+        return steps_of(rows, self.local_iterations, self.epochs, self.batch_size)

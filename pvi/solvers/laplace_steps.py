@@ -21,11 +21,11 @@ from torch import Tensor
 from pvi.families.mean_field import is_mean_field
 from pvi.families.precision import is_full, natural_from_precision, precision, product_with
 from pvi.objectives import LocalProblem
-from pvi.programs.program import num_rows
 from pvi.programs.row_gradients import check_rows
 from pvi.solvers.checks import check_number, check_shared
 from pvi.solvers.descent import Descent
 from pvi.solvers.personal import Given, Personal
+from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
 from pvi.solvers.step_curvature import LARGEST_MATRIX, Curvature, Structure, slope, whole_curvature
 
@@ -86,11 +86,11 @@ class LaplaceSteps(Descent):
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, q has the structure, and the likelihood is a sum over rows where that is needed."""
         check_laplace(problem, self.method, self.structure, self.curvature)
-        self.check_epochs(problem)
+        check_epochs(problem, self.method, self.epochs)
 
     def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, Σ_t F̄_{n,t}, the optimiser's memory), and (μ_S, Λ_S, 1/n_n, λ/n)."""
-        family, rows = problem.family, num_rows(problem.program, problem.batch)
+        family, rows = problem.family, rows_of(problem)
         theta = family.location(given.natural)
         first = given.setting.version == 0
         # Before the first round q's means say where to start, which may be at random; the prior's are the centre.
@@ -124,7 +124,7 @@ class LaplaceSteps(Descent):
         """N(θ, Λ_n⁻¹)."""
         family, setting = problem.family, given.setting
         theta, total = begun.state[:2]
-        rows, step = num_rows(problem.program, problem.batch), setting.version + 1
+        rows, step = rows_of(problem), setting.version + 1
         before = begun.fixed[1]
         if self.curvature is None:
             after = before

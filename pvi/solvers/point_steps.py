@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from pvi.objectives import LocalProblem
-from pvi.programs.program import num_rows
-from pvi.solvers.checks import check_shared_mean_field
 from pvi.solvers.descent import Descent
 from pvi.solvers.personal import Given, Personal
+from pvi.solvers.points import check_points, mean_loss, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
 
 
@@ -54,14 +53,12 @@ class PointSteps(Descent):
 
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, and q is mean field."""
-        check_shared_mean_field(problem, self.method, "averages every latent")
-        self.check_epochs(problem)
+        check_points(problem, self.method, self.epochs)
 
     def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, the optimiser's memory); θ_S and 1/n, which makes the likelihood of all n rows a mean."""
         loc = problem.family.location(given.natural)
-        rows = num_rows(problem.program, problem.batch)
-        return Begun((loc, *self.stepper.init(loc)), (loc, loc.new_tensor(1 / rows)))
+        return Begun((loc, *self.stepper.init(loc)), (loc, loc.new_tensor(1 / rows_of(problem))))
 
     def step(
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
@@ -69,10 +66,10 @@ class PointSteps(Descent):
         """One step of θ; the value is n times the negative of what is minimised, in nats of all rows."""
         theta, *memory = begun.state
         sent, share = begun.fixed
+        mean = mean_loss(at, share)
 
         def loss(x: Tensor) -> Tensor:
-            mean = -share * at(x, x)(x)  # the second argument is for layers drawn by row, of which there are none
-            return mean + 0.5 * self.proximal * (x - sent).square().sum() if self.proximal else mean
+            return mean(x) + 0.5 * self.proximal * (x - sent).square().sum() if self.proximal else mean(x)
 
         gradient, value = torch.func.grad_and_value(loss)(theta)
         move, kept = self.stepper.step(tuple(memory), gradient)

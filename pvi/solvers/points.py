@@ -61,6 +61,11 @@ def check_positive(method: str, **given: float) -> None:
 def check_points(problem: LocalProblem, method: str, epochs: int | None = None) -> None:
     """Raises ``ValueError`` unless the latents are shared and q is mean field, and where epochs cannot be counted."""
     check_shared_mean_field(problem, method, "makes point estimates of every latent")
+    check_epochs(problem, method, epochs)
+
+
+def check_epochs(problem: LocalProblem, method: str, epochs: int | None) -> None:
+    """Raises ``ValueError`` where epochs are counted and the model's own plate draws the rows."""
     plate = problem.program.sites.subsampling
     if epochs is not None and plate is not None:
         raise ValueError(
@@ -68,3 +73,10 @@ def check_points(problem: LocalProblem, method: str, epochs: int | None = None) 
             f"plate subsamples {plate[2]} of {plate[1]} rows itself; give local_iterations, or leave the plate's "
             "subsample_size out"
         )
+
+
+def check_fraction(method: str, **given: float) -> None:
+    """Raises ``ValueError`` for an option that does not lie in (0, 1]."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise ValueError(f"{method}: {name} lies in (0, 1], got {value!r}")
