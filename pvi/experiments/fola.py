@@ -23,12 +23,6 @@ HIDDEN = (300, 100)
 ROUNDS = {"table": 20, "covariance": 10, "correlation": 15}
 EPOCHS = {"table": 10, "covariance": 1, "correlation": 1}
 BATCH = {"table": 32, "covariance": 200, "correlation": 200}
-UNSTATED = (
-    "Not stated in the paper and chosen here: the networks' weights have the prior N(0, 1), networks start as torch's "
-    "layers do, softmax regression at 0. Precisions count all rows, n times the published averages. Published "
-    "accuracies are peaks over rounds on the test rows, which pick on them: compare 'peak' with those, and read the "
-    "last round for what to expect."
-)
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class FOLAStudy:
     dataset: str = field(default="mnist", metadata={"help": f"{', '.join(SETS)}."})
     clients: int = field(default=20, metadata={"help": "Clients of the table; the other studies have two."})
     alpha: float = field(default=0.01, metadata={"help": "Concentration of the clients' labels (table)."})
-    alphas: str = field(default="0.01,0.1,1", metadata={"help": "Concentrations of the study of correlations."})
+    alphas: str = field(default="0.1,1,10", metadata={"help": "Concentrations of the study of correlations."})
     epochs: int | None = field(default=None, metadata={"help": "Local epochs; if not given 10 (table) or 1."})
     batch: int | None = field(default=None, metadata={"help": "Rows of a step; if not given 32 (table) or 200."})
     rate: float = field(default=0.01, metadata={"help": "Learning rate of everybody's SGD."})
@@ -110,7 +104,7 @@ class FOLAStudy:
         """The images, dealt to the clients; for correlations the optimum of all of them, and a deal for every α."""
         found = fola_data.read(self.dataset, data_dir, self.train, self.test, self.pixels, seed)
         y = found.train.y.numpy()
-        notes = [*found.notes, UNSTATED]
+        notes = [*found.notes, published_fola.UNSTATED]
         if self.study == "covariance":
             deals = {0.0: fola_data.half_parts(y)}
         else:
@@ -164,7 +158,8 @@ class FOLAStudy:
         if self.study == "correlation":
             assert isinstance(setting, Dealt)
             return fola_methods.correlation_methods(**common, clients=setting.by_alpha)
-        return fola_methods.table_methods(**common, proximal=self.proximal, penalty=self.penalty)
+        rows = min(len(y) for _, y in setting.clients.values())
+        return fola_methods.table_methods(**common, proximal=self.proximal, penalty=self.penalty, rows=rows)
 
     def measure(self, result: Result, setting: Setting) -> dict[str, float]:
         """GA and LA; between two clients after the first and the last round; distances to the optimum."""

@@ -76,9 +76,13 @@ def clients_of(found: Images, parts: dict[str, Any]) -> dict[str, Pair]:
 
 def dealing_note(y: NDArray[Any], parts: dict[str, Any], alpha: float) -> str:
     """How one-sided the clients are, and why not as much as Dir(α) says."""
-    largest = np.mean([np.bincount(y[part]).max() / len(part) for part in parts.values()])
+    whole = np.bincount(y) / len(y)
+    away = [
+        0.5 * np.abs(np.bincount(y[part], minlength=len(whole)) / len(part) - whole).sum() for part in parts.values()
+    ]
     return (
         f"Clients of equal size draw their labels from q ~ Dir({alpha:g}, ..., {alpha:g}) until all images are dealt. "
-        "A class that has run out is left out of q, and who wants nothing else takes what is left: at seed 0 the most "
-        f"frequent label of a client has {100 * largest:.0f} % of its images in the mean over the clients."
+        "A class that has run out is left out of q, and who wants nothing else takes what is left. At seed 0 the "
+        f"clients' label distributions are {np.mean(away):.2f} from everybody's in total variation, in their mean (0: "
+        "alike, 0.9: one of ten labels each)."
     )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pvi
+from pvi.algorithms.fedpa import FedPA
+from pvi.algorithms.scaffold import SCAFFOLD as Scaffold
 from pvi.experiments.fola_tables import ALPHA
 from pvi.experiments.protocol import Method, Pair
 
@@ -11,15 +13,20 @@ FOLA, OFFLINE, FEDAVG, FEDPROX, FEDCURV = "FOLA", "FOLA-offline", "FedAvg", "Fed
 PRIOR_ONLY, EXPERTS_ONLY, FEDPA, SCAFFOLD = "FOLA prior only", "FOLA experts only", "FedPA", "SCAFFOLD"
 PARTS = (PRIOR_ONLY, EXPERTS_ONLY)
 FULL = "FOLA full"
+SAMPLES, BURN_IN = 5, 4
+"""FedPA's samples a visit, and the part of the rounds, one of so many, in which it is FedAvg."""
 EPOCHS = (2, 5, 10)
 """Of a visit, beside those of all methods: of the study of correlations."""
 
 
 def table_methods(
     own: Mapping[str, Any], common: Mapping[str, Any], proximal: float, penalty: float, run: Mapping[str, Any],
-    rounds: int, every: int,
+    rounds: int, every: int, rows: int,
 ) -> list[Method]:  # fmt: skip
-    """FOLA, its parts and its rivals; ``common`` are the options of everybody's steps, ``own`` those of FOLA alone."""
+    """FOLA, its parts and its rivals; ``common`` are the options of everybody's steps, ``own`` those of FOLA alone.
+
+    ``rows`` are a client's.
+    """
     keep = {**common, "keep_local": True}
     algorithms = {
         FOLA: pvi.FOLA(**own, **keep),
@@ -27,13 +34,27 @@ def table_methods(
         FEDAVG: pvi.FedAvg(**keep),
         FEDPROX: pvi.FedProx(proximal=proximal, **keep),
         FEDCURV: pvi.FedCurv(penalty=penalty, **keep),
-        PRIOR_ONLY: pvi.FOLAPriorOnly(**own, **keep),
-        EXPERTS_ONLY: pvi.FOLAExpertsOnly(**{name: value for name, value in own.items() if name != "prior_weight"},
+        PRIOR_ONLY: pvi.FOLAPrior(**own, **keep),
+        EXPERTS_ONLY: pvi.FOLAExperts(**{name: value for name, value in own.items() if name != "prior_weight"},
                                           **keep),
+        FEDPA: FedPA(**samples(common, rows), burn_in_rounds=rounds // BURN_IN),
+        SCAFFOLD: Scaffold(**common),
     }  # fmt: skip
-    if hasattr(pvi, "SCAFFOLD"):
-        algorithms[SCAFFOLD] = pvi.SCAFFOLD(**common)
     return [Method(name, {"algorithm": one, **run}, rounds, every=every) for name, one in algorithms.items()]
+
+
+def samples(common: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """FedPA's options for as many steps as the others' epochs over ``rows`` have: half of them before the first sample.
+
+    The samples are means over a tenth of the steps each; fewer than ten steps have fewer samples.
+    """
+    steps = common["epochs"] * max(1, rows // common["batch_size"])
+    each = max(1, steps // (2 * SAMPLES))
+    number = max(1, min(SAMPLES, steps // (2 * each)))
+    return {
+        "num_samples": number, "steps_per_sample": each, "burn_in": steps - number * each,
+        "batch_size": common["batch_size"], "learning_rate": common["learning_rate"],
+    }  # fmt: skip
 
 
 def covariance(structure: str, *, online: bool) -> str:
@@ -42,8 +63,7 @@ def covariance(structure: str, *, online: bool) -> str:
 
 
 def covariance_methods(
-    own: Mapping[str, Any], common: Mapping[str, Any], run: Mapping[str, Any], rounds: int,
-    every: int,
+    own: Mapping[str, Any], common: Mapping[str, Any], run: Mapping[str, Any], rounds: int, every: int
 ) -> list[Method]:  # fmt: skip
     """Three structures of the precision, each along the steps and at their end, and FedAvg."""
     found = [

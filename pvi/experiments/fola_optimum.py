@@ -80,7 +80,7 @@ def optimum(rows: Pair, classes: int, prior_scale: float = 1.0) -> Optimum:
         return value.item(), gradient.reshape(-1).numpy()
 
     start = np.zeros(classes * design.shape[1])
-    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-4}
+    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-5}
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
     if not found.success:
         raise ValueError(f"the optimum of {len(y)} rows was not found: {found.message}")
