@@ -29,8 +29,9 @@ class Result:
     those with one value a row. Where the model's prior lies outside the family, ``prior`` is the member closest to it
     and ``correction`` the server's factor t_0: p(θ) ≈ prior · t_0.
 
-    ``personal`` has every client's own posterior where the algorithm is one that makes or keeps them (:func:`pvi.PFedBayes`), q
-    itself for a client whose visits were all rejected; ``posterior`` then is the global one, and factors are 1.
+    ``personal`` has every client's own posterior where the algorithm is one that makes them (:func:`pvi.PFedBayes`) or
+    was told to keep them, q itself for a client whose visits were all rejected; ``posterior`` then is the global one,
+    and factors are 1.
     """
 
     posterior: Posterior
