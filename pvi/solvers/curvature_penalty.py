@@ -20,7 +20,7 @@ from pvi.solvers.laplace_steps import check_laplace
 from pvi.solvers.personal import Given, Personal
 from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
-from pvi.solvers.step_curvature import whole_curvature
+from pvi.solvers.step_curvature import remark, whole_curvature
 
 METHOD = "FedCurv"
 
@@ -87,9 +87,10 @@ class CurvaturePenalty(Descent):
         rows = rows_of(problem)
         fisher, pull = _own(given, theta)
         new = rows * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal")
-        natural = natural_from_precision(family, theta, precision(family, given.natural) - fisher + new)
+        after = precision(family, given.natural) - fisher + new
+        natural = natural_from_precision(family, theta, after)
         kept = Personal(natural if self.keep_local else None, (new, new * theta))
-        return Ended(natural, kept, new * theta - pull)
+        return Ended(natural, kept, new * theta - pull, remark(theta, after, "empirical-fisher"))
 
 
 def _own(given: Given, like: Tensor) -> tuple[Tensor, Tensor]:

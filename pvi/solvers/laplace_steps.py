@@ -18,6 +18,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from pvi.families.kinds import is_discrete
 from pvi.families.mean_field import is_mean_field
 from pvi.families.precision import is_full, natural_from_precision, precision, product_with
 from pvi.objectives import LocalProblem
@@ -27,7 +28,15 @@ from pvi.solvers.descent import Descent
 from pvi.solvers.personal import Given, Personal
 from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
-from pvi.solvers.step_curvature import LARGEST_MATRIX, Curvature, Structure, slope, whole_curvature
+from pvi.solvers.step_curvature import (
+    LARGEST_MATRIX,
+    Curvature,
+    Structure,
+    eigenvalues,
+    remark,
+    slope,
+    whole_curvature,
+)
 
 METHOD = "FOLA"
 BY_ROW = ("empirical-fisher", "ggn")
@@ -58,6 +67,8 @@ class LaplaceSteps(Descent):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(METHOD, prior_weight=self.prior_weight)
+        if not isinstance(self.online, bool):  # any word would count as true
+            raise ValueError(f"{METHOD}: online is True or False, got {self.online!r}")
         if self.prior_precision is not None:
             check_number(METHOD, prior_precision=self.prior_precision)
             if self.prior_precision == 0:
@@ -133,11 +144,11 @@ class LaplaceSteps(Descent):
             if not self.online:
                 found = whole_curvature(problem, theta, self.batch_size, self.curvature, self.structure)
             if self.structure == "e-full":
-                found = torch.linalg.eigvalsh(0.5 * (found + found.mT))
+                found = eigenvalues(found)
             after = ((step - 1) * before + (rows / setting.row_share) * found + self._prior(problem, given)) / step
         natural = natural_from_precision(family, theta, after)
-        message = f"curvature={self.curvature!r} may be indefinite, 'ggn' is not" if self.curvature == "hessian" else ""
-        return Ended(natural, Personal(natural) if self.keep_local else None, message=message)
+        kept = Personal(natural) if self.keep_local else None
+        return Ended(natural, kept, message=remark(theta, after, self.curvature))
 
     def _prior(self, problem: LocalProblem, given: Given) -> Tensor:
         """Λ_p."""
@@ -153,6 +164,12 @@ def check_laplace(problem: LocalProblem, method: str, structure: Structure, curv
     check_shared(problem, method, "approximates the posterior of every latent")
     family, size = problem.family, problem.family.size
     members = dict(zip(family.names, family.members, strict=True))
+    discrete = [name for name, member in members.items() if is_discrete(member)]
+    if discrete:
+        raise ValueError(
+            f"client {problem.client!r}: {method} approximates with Gaussians, and the discrete latents {discrete} "
+            "have none: sum them out in the model"
+        )
     if structure == "full" and not is_full(family):
         raise ValueError(
             f"client {problem.client!r}: {method} with structure='full' is for one Gaussian of full covariance over "

@@ -93,6 +93,23 @@ def whole_curvature(
     return whole / counted
 
 
+def eigenvalues(matrix: Tensor) -> Tensor:
+    """Of a symmetric matrix, ascending; NaN where it is not finite, of which torch says that it is ill-conditioned."""
+    if not bool(torch.isfinite(matrix).all()):
+        return matrix.new_full((len(matrix),), torch.nan)
+    found: Tensor = torch.linalg.eigvalsh(0.5 * (matrix + matrix.mT))
+    return found
+
+
+def remark(theta: Tensor, precision: Tensor, curvature: Curvature | None) -> str:
+    """What may be wrong with a visit's estimate and precision, for the case that they are refused."""
+    if not bool(torch.isfinite(theta).all()):
+        return "its steps left the finite numbers: take a smaller learning_rate, or check the scale of the data"
+    if not bool(torch.isfinite(precision).all()):
+        return f"its curvature={curvature!r} is not finite: check the scale of the data"
+    return f"curvature={curvature!r} may be indefinite, 'ggn' is not" if curvature == "hessian" else ""
+
+
 def layers_for_squares(problem: LocalProblem, like: Tensor) -> Layers | None:
     """The layers that give squared gradients of rows cheaply, ``None`` where they do not make up the program."""
     head = problem.batch.take(torch.arange(min(problem.batch.num_rows, EXAMINED), device=like.device))
