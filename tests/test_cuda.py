@@ -160,3 +160,26 @@ def test_personal_posteriors_have_the_same_objective_on_cuda_at_a_start_without_
     for name, own in cpu.personal.items():
         for site, mean in own.mean.items():
             torch.testing.assert_close(cuda.personal[name].mean[site].cpu(), mean, rtol=1e-3, atol=1e-5)
+
+
+POINTS = {
+    "fola": pvi.FOLA(local_iterations=6, batch_size=10, learning_rate=0.1),
+    "fola, gauss-newton, full": pvi.FOLA(structure="full", curvature="ggn", local_iterations=6, batch_size=10),
+    "fola-offline": pvi.FOLAOffline(local_iterations=6, batch_size=10),
+    "fedcurv": pvi.FedCurv(local_iterations=6, batch_size=10),
+    "fedpa": pvi.FedPA(),
+    "scaffold": pvi.SCAFFOLD(local_iterations=6, batch_size=10),
+    "per-fedavg": pvi.PerFedAvg(),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize("compile", [False, True])
+def test_gradient_steps_of_the_loop_and_of_all_clients_at_once_on_cuda(name, compile):
+    loop, together = (
+        pvi.fit(logistic_regression.model, data(), algorithm=POINTS[name], rounds=3, executor=executor, device="cuda")
+        for executor in ("loop", Vectorised(compile=compile))
+    )
+    assert together.posterior.natural.is_cuda
+    assert together.settings["executor"] == "vectorised"
+    torch.testing.assert_close(together.posterior.natural, loop.posterior.natural, rtol=1e-8, atol=1e-8)

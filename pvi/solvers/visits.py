@@ -114,7 +114,8 @@ def _together(
         drawn, given = noises.next(), rows.next()
         arguments = (*state, *fixed, drawn, *pack(given))
         graph = graph or _graph(rule, problem, layers, given, (len(state), len(fixed)), arguments, engine)
-        (value,) = graph(*arguments)
+        *parts, value = graph(*arguments)
+        state = tuple(parts) or state
         values.append(value)
     whole = torch.stack(values, 1)
     return [
@@ -141,7 +142,10 @@ def _graph(
 def _many_step(
     rule: Rule, problem: LocalProblem, layers: Layers | None, like: Inputs, sizes: tuple[int, int]
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """One step of all clients, (state, fixed, noise, *data) -> objective; the state changes in place."""
+    """One step of all clients, (state, fixed, noise, *data) -> (state, objective).
+
+    On the CPU the state changes in place, and only the objective is returned.
+    """
 
     def lane(
         state: tuple[Tensor, ...], fixed: tuple[Tensor, ...], numbers: Tensor, *values: Tensor
@@ -158,13 +162,15 @@ def _many_step(
 
     def all_lanes(*values: Tensor) -> tuple[Tensor, ...]:
         first, second = sizes[0], sizes[0] + sizes[1]
-        *state, value = torch.func.vmap(lane)(
+        found: tuple[Tensor, ...] = torch.func.vmap(lane)(
             values[:first], values[first:second], values[second], *values[second + 1 :]
         )
+        if values[0].device.type != "cpu":  # what a CUDA graph records must change no argument
+            return found
         # Into the same memory every time: new pages cost more than the copy, which a compiler leaves out.
-        for old, new in zip(values[:first], state, strict=True):
+        for old, new in zip(values[:first], found[:-1], strict=True):
             old.copy_(new)
-        return (value,)
+        return found[-1:]
 
     return all_lanes
 
