@@ -105,6 +105,7 @@ class FOLAStudy:
         found = fola_data.read(self.dataset, data_dir, self.train, self.test, self.pixels, seed)
         y = found.train.y.numpy()
         notes = [*found.notes, published_fola.UNSTATED]
+        notes += [published_fola.SAMPLING] if self.study == "table" else []
         if self.study == "covariance":
             deals = {0.0: fola_data.half_parts(y)}
         else:

@@ -21,11 +21,14 @@ NEARLY = 1.0
 LEAST = 3
 """Rounds that have a correlation to speak of."""
 UNSTATED = (
-    "Not stated in the paper and chosen here: the networks' weights have the prior N(0, 1), networks start as torch's "
-    "layers do, softmax regression at 0. Precisions count all rows, n times the published averages. Published "
-    "accuracies are peaks over rounds on the test rows, which pick on them: compare 'peak' with those, and read the "
-    "last round for what to expect. FedPA makes as many steps as the others, half of them before its first sample, and "
-    "is FedAvg for the first quarter of the rounds."
+    "Not stated in the paper and chosen here: the weights have the prior N(0, 1), networks start as torch's layers do, "
+    "softmax regression at 0. Precisions count all rows, n times the published averages. Published accuracies are "
+    "peaks over rounds on the test rows, which pick on them: compare 'peak' with those, and read the last round for "
+    "what to expect."
+)
+SAMPLING = (
+    "FedPA makes as many steps as the others, half of them before its first sample, and is FedAvg for the first "
+    "quarter of the rounds."
 )
 
 

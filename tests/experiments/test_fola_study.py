@@ -280,3 +280,16 @@ def test_options_change_one_thing(stored):
     name = covariance("diagonal", online=True)
     one, two = (played(each, [name])[name].result.posterior.mean["weights_1"] for each in (experiment, other))
     assert (one - two).abs().max() > 1e-4
+
+
+@pytest.mark.slow
+def test_real_photos(data):
+    """The convolutional network makes steps, and squared gradients of its rows."""
+    experiment = FOLAStudy(dataset="cifar10", clients=2, train=40, test=20, rounds=1, epochs=1, batch=20, compile=False)
+    parts = {part.method: part for part in play(experiment, only=[FOLA, FEDAVG], seeds=[0])}
+    for part in parts.values():
+        assert 0 <= part.records[-1]["ga"] <= 100
+        assert part.result.posterior.mean["kernel_2"].shape == (64, 32, 5, 5)
+    first, second = (part.result.posterior.mean["kernel_1"] for part in parts.values())
+    assert 0 < (first - second).abs().max() < 0.1
+    assert any("of the 50,000 training images" in note for note in parts[FOLA].setting.notes)
