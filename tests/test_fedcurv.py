@@ -105,7 +105,7 @@ def test_random_subsets():
 
 
 def test_what_the_server_holds_beside_q():
-    """Σ F_m θ_m, of which each client takes its own away; it tells nobody whose is whose."""
+    """Σ F_m and Σ F_m θ_m, of which each client takes its own away; they tell nobody whose is whose."""
     data = clients(MANY)
     plan, state = begin(data, pvi.FedCurv(**OPTIONS))
     plain = Plain(data)
@@ -113,11 +113,11 @@ def test_what_the_server_holds_beside_q():
     for _ in range(3):
         state = plain_round(plan, state)
         plain.round(**OPTIONS)
-        expected = sum(fisher * theta for fisher, theta in plain.known.values())
+        expected = sum(torch.stack([fisher, fisher * theta]) for fisher, theta in plain.known.values())
         torch.testing.assert_close(state.server.beside, expected, rtol=1e-10, atol=1e-10)
         for client, (fisher, theta) in zip(state.clients.values(), plain.known.values(), strict=True):
-            torch.testing.assert_close(client.personal.memory[0], fisher, rtol=1e-10, atol=1e-10)
-            torch.testing.assert_close(client.personal.memory[1], fisher * theta, rtol=1e-10, atol=1e-10)
+            (own,) = client.personal.memory
+            torch.testing.assert_close(own, torch.stack([fisher, fisher * theta]), rtol=1e-10, atol=1e-10)
 
 
 def test_without_the_penalty_it_is_fedavg():
@@ -143,6 +143,14 @@ def test_the_penalty_holds_clients_near_the_others():
         result = pvi.fit(MODEL, data, algorithm=algorithm, rounds=2)
         spread.append((personal_of(result) - shares(data) @ personal_of(result)).norm())
     assert spread[1] < 0.9 * spread[0]
+
+
+def test_curvature_that_vanishes_in_single_precision():
+    """Rows that fit perfectly in the end: their squared gradients fall from 1e13 to 0, and leave no rounding behind."""
+    data = [(x, x @ torch.tensor([1000.0, -2000.0], dtype=DOUBLE)) for x, _ in clients((10, 20))]
+    algorithm = pvi.FedCurv(0.0, local_iterations=1, batch_size=None, learning_rate=0.1)
+    result = pvi.fit(MODEL, data, algorithm=algorithm, rounds=60, dtype=torch.float32)
+    torch.testing.assert_close(precision_of(result.posterior), torch.ones(3), rtol=1e-3, atol=0)
 
 
 def test_a_result_comes_back(tmp_path):

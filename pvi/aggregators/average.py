@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pvi.factors import Factor
+from pvi.families import largest_step
 from pvi.families.mean_field import inverse_softplus, natural_from_moments
 from pvi.posterior import Posterior
 
@@ -56,7 +57,8 @@ class LocationAverage:
 
     ``weights`` w_i: "rows", the clients' shares of the rows of all who answered, or "equal". β is ``smoothing``, in
     (0, 1]. ``precision``: "kept" as it is, for point estimates; "averaged" with the weights, Σ w_i Λ_i; or "summed",
-    Λ + Σ (Λ_i - Λ), for clients that exchange their own part of it. Raises ``ValueError`` for other values.
+    Λ + Σ (Λ_i - Λ), for clients that exchange their own part of it, of which as much is applied as keeps q proper:
+    rounding alone can ask for less than all. Raises ``ValueError`` for other values.
     """
 
     weights: Literal["rows", "equal"] = "rows"
@@ -84,9 +86,12 @@ class LocationAverage:
             mean = (1 - self.smoothing) * family.location(natural) + self.smoothing * mean
         if self.precision == "averaged":
             natural = natural + share @ changes
+        fraction = 1.0
         if self.precision == "summed":
-            natural = natural + changes.sum(0)
-        return Posterior(family, family.relocate(natural, mean), posterior.coordinates), 1.0
+            change = changes.sum(0)
+            fraction = float(largest_step(family, natural, change))
+            natural = natural + fraction * change
+        return Posterior(family, family.relocate(natural, mean), posterior.coordinates), fraction
 
 
 def matched(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,9 @@
     -(1/b) Σ_j log p(y_j | θ) + (λ/n) ½ Σ_{m ≠ k} (θ - θ_m)ᵀ F_m (θ - θ_m)
 
 θ_m is where client m's last visit ended, and F_m the diagonal of the empirical Fisher information of its rows there,
-summed over them; n are the rows of all clients. The server holds Σ F_m as a part of q's precision and Σ F_m θ_m beside
-q; a client takes its own part away from both.
+summed over them; n are the rows of all clients. The server holds Σ F_m and Σ F_m θ_m beside q; a client takes its own
+part away from both. They are sums of changes, of parts that may shrink by orders of magnitude from round to round, and
+so have double precision. q's precision is Λ_p + Σ F_m, up to rounding, which the next answers take back.
 """
 
 from dataclasses import dataclass
@@ -63,11 +64,9 @@ class CurvaturePenalty(Descent):
 
     def begin(self, problem: LocalProblem, given: Given, rows_a_step: int) -> Begun:
         """The state (θ, the optimiser's memory), and (Σ F_m, Σ F_m θ_m) over the others, 1/n_k and λ/n."""
-        family, rows, setting = problem.family, rows_of(problem), given.setting
-        theta = family.location(given.natural)
-        fisher, pull = _own(given, theta)
-        others = precision(family, given.natural) - precision(family, setting.prior.natural) - fisher
-        towards = (torch.zeros_like(theta) if setting.beside is None else setting.beside) - pull
+        rows, setting = rows_of(problem), given.setting
+        theta = problem.family.location(given.natural)
+        others, towards = (_whole(given, theta) - _own(given, theta)).to(theta)
         share, weight = theta.new_tensor(1 / rows), theta.new_tensor(self.penalty * setting.row_share / rows)
         return Begun((theta, *self.stepper.init(theta)), (others, towards, share, weight))
 
@@ -82,20 +81,28 @@ class CurvaturePenalty(Descent):
         return (theta + move, *kept), value
 
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
-        """q with its mean at θ and F_k in the place of the client's old one; beside q the change of F_k θ_k."""
-        family, theta = problem.family, begun.state[0]
-        rows = rows_of(problem)
-        fisher, pull = _own(given, theta)
-        new = rows * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal")
-        after = precision(family, given.natural) - fisher + new
+        """q with its mean at θ and F_k in the place of its old one; beside q the changes of F_k and F_k θ_k."""
+        family, theta, setting = problem.family, begun.state[0], given.setting
+        fisher = rows_of(problem) * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal").double()
+        new, own = torch.stack([fisher, fisher * theta]), _own(given, theta)
+        sent = precision(family, given.natural).double()
+        rounding = sent - precision(family, setting.prior.natural) - _whole(given, theta)[0]
+        after = (sent - rounding / setting.num_clients - own[0] + fisher).to(theta)
         natural = natural_from_precision(family, theta, after)
-        kept = Personal(natural if self.keep_local else None, (new, new * theta))
-        return Ended(natural, kept, new * theta - pull, remark(theta, after, "empirical-fisher"))
+        kept = Personal(natural if self.keep_local else None, (new,))
+        return Ended(natural, kept, new - own, remark(theta, after, "empirical-fisher"))
 
 
-def _own(given: Given, like: Tensor) -> tuple[Tensor, Tensor]:
-    """F_k and F_k θ_k of the client's last visit, 0 before the first."""
+def _whole(given: Given, like: Tensor) -> Tensor:
+    """(Σ F_m, Σ F_m θ_m) over all clients' last visits, ``[2, size]``, 0 before the first."""
+    beside = given.setting.beside
+    return (
+        torch.zeros(2, len(like), dtype=torch.float64, device=like.device) if beside is None else beside.to(like.device)
+    )
+
+
+def _own(given: Given, like: Tensor) -> Tensor:
+    """(F_k, F_k θ_k) of the client's last visit, 0 before the first."""
     if given.personal is None:
-        return torch.zeros_like(like), torch.zeros_like(like)
-    fisher, pull = given.personal.memory
-    return fisher.to(like), pull.to(like)
+        return torch.zeros(2, len(like), dtype=torch.float64, device=like.device)
+    return given.personal.memory[0].to(like.device)
