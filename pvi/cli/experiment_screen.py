@@ -58,6 +58,7 @@ def line(stand: Stand) -> str:
     if "elbo_gap" in found:
         parts.append(f"gap {found['elbo_gap']:.3g}")
     parts += [f"{name.upper()} {found[f'{name}_at_mean']:.2f} %" for name in ("pm", "gm") if f"{name}_at_mean" in found]
+    parts += [f"{name.upper()} {found[name]:.2f} %" for name in ("ga", "la") if name in found]
     if "log_likelihood" in found:
         parts.append(f"test {found['log_likelihood']:.4f}")
     return "  ".join([*parts, f"{found['seconds']:.1f} s"])
