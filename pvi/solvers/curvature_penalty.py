@@ -17,7 +17,7 @@ from pvi.families.precision import natural_from_precision, precision
 from pvi.objectives import LocalProblem
 from pvi.solvers.checks import check_number, check_shared_mean_field
 from pvi.solvers.descent import Descent
-from pvi.solvers.laplace_steps import check_laplace
+from pvi.solvers.laplace_checks import check_laplace
 from pvi.solvers.personal import Given, Personal
 from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood

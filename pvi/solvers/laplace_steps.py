@@ -18,18 +18,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from pvi.families.kinds import is_discrete
-from pvi.families.mean_field import is_mean_field
-from pvi.families.precision import is_full, natural_from_precision, precision, product_with
+from pvi.families.precision import natural_from_precision, precision, product_with
 from pvi.objectives import LocalProblem
-from pvi.programs.row_gradients import check_rows
-from pvi.solvers.checks import check_number, check_shared
+from pvi.solvers.checks import check_number
 from pvi.solvers.descent import Descent
+from pvi.solvers.laplace_checks import check_laplace
 from pvi.solvers.personal import Given, Personal
 from pvi.solvers.points import check_epochs, rows_of
 from pvi.solvers.rule import Begun, Ended, Likelihood
 from pvi.solvers.step_curvature import (
-    LARGEST_MATRIX,
     Curvature,
     Structure,
     eigenvalues,
@@ -39,7 +36,6 @@ from pvi.solvers.step_curvature import (
 )
 
 METHOD = "FOLA"
-BY_ROW = ("empirical-fisher", "ggn")
 
 
 @dataclass(frozen=True)
@@ -157,35 +153,3 @@ class LaplaceSteps(Descent):
             return own
         flat = torch.full_like(own.diagonal() if own.ndim == 2 else own, self.prior_precision)
         return torch.diag(flat) if own.ndim == 2 else flat
-
-
-def check_laplace(problem: LocalProblem, method: str, structure: Structure, curvature: Curvature | None) -> None:
-    """Raises ``ValueError`` where ``structure`` or ``curvature`` has no meaning for the problem."""
-    check_shared(problem, method, "approximates the posterior of every latent")
-    family, size = problem.family, problem.family.size
-    members = dict(zip(family.names, family.members, strict=True))
-    discrete = [name for name, member in members.items() if is_discrete(member)]
-    if discrete:
-        raise ValueError(
-            f"client {problem.client!r}: {method} approximates with Gaussians, and the discrete latents {discrete} "
-            "have none: sum them out in the model"
-        )
-    if structure == "full" and not is_full(family):
-        raise ValueError(
-            f"client {problem.client!r}: {method} with structure='full' is for one Gaussian of full covariance over "
-            f"all latents, got {members}; pass guide='full', or leave the guide out"
-        )
-    if structure != "full" and not is_mean_field(family):
-        raise ValueError(
-            f"client {problem.client!r}: {method} with structure={structure!r} is for a mean-field Gaussian, got "
-            f"{members}; leave the guide out, or pass structure='full' for one Gaussian of full covariance"
-        )
-    if (structure != "diagonal" or curvature == "hessian") and size > LARGEST_MATRIX:
-        raise ValueError(
-            f"client {problem.client!r}: {size:,} latents would need a matrix of {size**2:,} numbers for "
-            f"structure={structure!r} with curvature={curvature!r}; at most {LARGEST_MATRIX:,} latents have one: use "
-            "structure='diagonal' with another curvature"
-        )
-    if curvature in BY_ROW:
-        like = torch.zeros((), dtype=problem.batch.dtype, device=problem.batch.device)
-        check_rows(problem.program, family.interior(like), problem.batch, problem.client)

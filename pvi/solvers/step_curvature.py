@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pvi.objectives import LocalProblem
 from pvi.programs.batch import Batch
+from pvi.programs.errors import ProgramError
 from pvi.programs.find_layers import find_layers
 from pvi.programs.local_reparameterisation import Layers, NotLocal
 from pvi.programs.observation_fisher import fisher_roots, hessian
@@ -91,6 +92,14 @@ def whole_curvature(
         whole += part.num_rows * slope(program, likelihood, x, share, curvature, structure).curvature
         counted += part.num_rows
     return whole / counted
+
+
+def check_observations(problem: LocalProblem, x: Tensor) -> None:
+    """Raises ``ValueError`` where an observed distribution has no known Fisher information."""
+    try:
+        fisher_roots(problem.program, x, problem.batch.take(torch.zeros(1, dtype=torch.long, device=x.device)))
+    except ProgramError as error:
+        raise ValueError(f"client {problem.client!r}: {error}") from error
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
