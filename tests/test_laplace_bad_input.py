@@ -274,6 +274,18 @@ def test_steps_that_diverge_are_not_used(run_by, algorithm):
     assert torch.equal(result.posterior.natural, result.prior.natural)
 
 
+@pytest.mark.parametrize("build", [pvi.FOLA, pvi.FedCurv])
+def test_steps_that_overshoot_their_centre_are_not_used(run_by, build):
+    """Where the fit is bad at first, squared gradients of rows hold the next steps so hard that they diverge."""
+    given = [(x, y + 300 * x[:, 0]) for x, y in data()]
+    result = fitted(linear, build(local_iterations=200, learning_rate=1e-3), given, executor=run_by)
+    assert result.history[0].rejected == {}
+    assert result.history[1].rejected.keys() == {"client 0", "client 1", "client 2"}
+    for reason in result.history[1].rejected.values():
+        assert "a step towards its centre is " in reason
+        assert "diverges from 2 on: take a smaller learning_rate, or less weight of the prior or penalty" in reason
+
+
 def test_data_that_are_no_numbers():
     given = data()
     given[1] = given[1][0] * float("nan"), given[1][1]

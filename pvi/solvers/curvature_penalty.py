@@ -90,7 +90,9 @@ class CurvaturePenalty(Descent):
         after = (sent - rounding / setting.num_clients - own[0] + fisher).to(theta)
         natural = natural_from_precision(family, theta, after)
         kept = Personal(natural if self.keep_local else None, (new,))
-        return Ended(natural, kept, new - own, remark(theta, after, "empirical-fisher"))
+        others, _, _, weight = begun.fixed
+        rate = self.learning_rate if self.optimiser == "sgd" else 0.0
+        return Ended(natural, kept, new - own, remark(natural, after, "empirical-fisher", rate, weight * others))
 
 
 def _whole(given: Given, like: Tensor) -> Tensor:

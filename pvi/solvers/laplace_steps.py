@@ -144,7 +144,9 @@ class LaplaceSteps(Descent):
             after = ((step - 1) * before + (rows / setting.row_share) * found + self._prior(problem, given)) / step
         natural = natural_from_precision(family, theta, after)
         kept = Personal(natural) if self.keep_local else None
-        return Ended(natural, kept, message=remark(theta, after, self.curvature))
+        rate = self.learning_rate if self.optimiser == "sgd" else 0.0
+        message = remark(natural, after, self.curvature, rate, begun.fixed[3] * before)
+        return Ended(natural, kept, message=message)
 
     def _prior(self, problem: LocalProblem, given: Given) -> Tensor:
         """Λ_p."""

@@ -110,12 +110,25 @@ def eigenvalues(matrix: Tensor) -> Tensor:
     return found
 
 
-def remark(theta: Tensor, precision: Tensor, curvature: Curvature | None) -> str:
-    """What may be wrong with a visit's estimate and precision, for the case that they are refused."""
-    if not bool(torch.isfinite(theta).all()):
-        return "its steps left the finite numbers: take a smaller learning_rate, or check the scale of the data"
+def remark(natural: Tensor, precision: Tensor, curvature: Curvature | None, rate: float, held: Tensor) -> str:
+    """What may be wrong with a visit's answer η and its precision, for the case that they are refused.
+
+    ``rate`` is that of plain gradient steps (0 for others), and ``held`` the curvature of the method's own quadratic
+    term: where their product is above 2 steps diverge.
+    """
+    pull = rate * (held.diagonal() if held.ndim == 2 else held).max().item()
+    finite = bool(torch.isfinite(natural).all())
+    if not finite and pull > 2:
+        return (
+            f"a step towards its centre is {pull:.3g} times the way there, and diverges from 2 on: take a smaller "
+            "learning_rate, or less weight of the prior or penalty"
+        )
     if not bool(torch.isfinite(precision).all()):
-        return f"its curvature={curvature!r} is not finite: check the scale of the data"
+        return (
+            f"its curvature={curvature!r} is not finite: check the scale of the data, or take a smaller learning_rate"
+        )
+    if not finite:
+        return "its steps left the finite numbers: take a smaller learning_rate, or check the scale of the data"
     return f"curvature={curvature!r} may be indefinite, 'ggn' is not" if curvature == "hessian" else ""
 
 
