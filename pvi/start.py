@@ -134,7 +134,7 @@ def check_own_solver(algorithm: Algorithm, solver: PersonalSolver, problem: Prob
         raise ValueError(
             f"algorithm {algorithm.name!r} takes the prior as a Gaussian in the coordinates of q, but the model's "
             f"lies outside {problem.prior.family.members}: give the latents Normal priors (LogNormal for positive "
-            "ones), or use algorithm='pvi'"
+            "ones), independent of each other or with guide='full', or use algorithm='pvi'"
         )
     for part in problem.clients.values():
         solver.check(part)

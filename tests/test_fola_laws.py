@@ -376,7 +376,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
         lines = [f"{a},{b},{int(c)}" for (a, b), c in zip(x.tolist(), y.tolist(), strict=True)]
         paths[-1].write_text("\n".join(["age,dose,died", *lines]))
     words = ["fit", *map(str, paths), "--target", "died", "--algorithm", "fola", "--set", "epochs=2", "--set",
-             "structure=full", "--guide", "full", "--rounds", "2", "--holdout", "0",
+             "structure=full", "--rounds", "2", "--holdout", "0",
              "--out", str(tmp_path / "run")]  # fmt: skip
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output

@@ -20,7 +20,7 @@ def check(options: FitOptions) -> None:
         raise ValueError(f"holdout must be at least 0 and below 1, not {options.holdout!r}")
     if not isinstance(options.seed, int) or options.seed < 0:
         raise ValueError(f"seed must not be negative, not {options.seed!r}")
-    if options.guide not in GUIDES:
+    if options.guide is not None and options.guide not in GUIDES:
         raise ValueError(f"unknown guide {options.guide!r}; there are {', '.join(GUIDES)}")
     if options.task not in (None, "binary", "numeric"):
         raise ValueError(f"task is binary or numeric, not {options.task!r}")

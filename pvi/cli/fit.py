@@ -58,7 +58,10 @@ def fit(
         str, _option(MODEL, "A name from `pvi models`, package.module:attribute, or file.py:attribute.")
     ] = "logistic_regression",
     argument: Annotated[Texts, _option(MODEL, "An argument of the model, such as prior_scale=2; repeat.")] = None,
-    guide: Annotated[str, _option(MODEL, f"The posterior's form: {', '.join(GUIDES)}.")] = "mean-field",
+    guide: Annotated[
+        str | None,
+        _option(MODEL, f"The posterior's form: {', '.join(GUIDES)}; if not given mean-field, or the algorithm's own."),
+    ] = None,
     learn: Annotated[
         Texts, _option(MODEL, "Hyperparameters (pyro.param) to learn: names, all, or none; repeat.")
     ] = None,

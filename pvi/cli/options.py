@@ -45,7 +45,7 @@ class FitOptions:
     task: str | None = None
     model: str = "logistic_regression"
     argument: tuple[str, ...] = ()
-    guide: str = "mean-field"
+    guide: str | None = None
     algorithm: str = "pvi"
     alpha: float | None = None
     set: tuple[str, ...] = ()

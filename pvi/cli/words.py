@@ -36,7 +36,8 @@ def explanations(options: FitOptions) -> list[str]:
     scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
     if scaled:
         said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
-    if options.guide == "mean-field" and not is_point:
+    own = "mean-field" if algorithm.guide is None else "its own"
+    if (options.guide or own) == "mean-field" and not is_point:
         instead = "; --guide full keeps them" if algorithm.solver is None else ""
         said.append(f"Mean-field intervals ignore correlations between coefficients and are often too narrow{instead}.")
         if algorithm.energy.personal:
