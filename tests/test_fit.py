@@ -308,7 +308,8 @@ def test_progress_reports_every_round(capsys):
 
 def test_an_update_holds_the_change_and_nothing_else():
     """Privacy by type: rows, factors and client states have no place in a message."""
-    assert Update._fields == ("client", "delta")
+    assert Update._fields == ("client", "delta", "beside")
+    assert Update._field_defaults == {"beside": None}  # of methods whose server sums something up beside q
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ def test_mean_field_keeps_them_independent():
 
 
 def test_nothing_private_leaves_the_client(full):
-    assert Update._fields == ("client", "delta")
+    assert Update._fields == ("client", "delta", "beside")
+    assert Update._field_defaults == {"beside": None}  # of methods whose server sums something up beside q
     assert full.posterior.site_names == ("weights", "bias")
     for factor in full.factors.values():
         assert factor.family == full.posterior.family
