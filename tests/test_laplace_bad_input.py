@@ -148,7 +148,7 @@ FULL, OUTSIDE = (
     ("model", "algorithm", "message"),
     [
         (sparse, "fola", OUTSIDE.format("fola")),
-        (sparse, FULL, r"give the latents Normal priors \(LogNormal for positive ones\), or use algorithm='pvi'"),
+        (sparse, FULL, r"give the latents Normal priors \(LogNormal for positive ones\), independent of each other"),
         (sparse, "fedcurv", OUTSIDE.format("fedcurv")),
         (scaled, "fola-prior", OUTSIDE.format("fola-prior")),
         (own_bias, "fola", r"client 'client 0': FOLA approximates .*, but the model has private ones, \['bias'\]"),
