@@ -11,7 +11,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
 from typing import Any, Literal
 
 import torch
@@ -90,33 +89,28 @@ def FOLA(
     )  # fmt: skip
 
 
-def variant(name: str, **changed: Any) -> Callable[[Callable[..., Algorithm]], Callable[..., Algorithm]]:
-    """FOLA under another name with other defaults, in the place of a function that says what it is."""
+def variant(name: str, function: str, module: str, what: str, **changed: Any) -> Callable[..., Algorithm]:
+    """FOLA under another name and with other defaults, as the documented ``function`` of a module."""
 
     def build(**options: Any) -> Algorithm:
         return replace(FOLA(**{**changed, **options}), name=name)
 
-    def named(documented: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-        whole = inspect.signature(FOLA)
-        own = [part.replace(default=changed.get(key, part.default)) for key, part in whole.parameters.items()]
-        found = wraps(documented)(build)
-        found.__annotations__ = FOLA.__annotations__
-        found.__signature__ = whole.replace(parameters=own)  # type: ignore[attr-defined]
-        return found
-
-    return named
+    whole = inspect.signature(FOLA)
+    own = [part.replace(default=changed.get(key, part.default)) for key, part in whole.parameters.items()]
+    build.__name__ = build.__qualname__ = function
+    build.__module__, build.__doc__ = module, f"{what}; options as in :func:`pvi.FOLA`."
+    build.__annotations__ = FOLA.__annotations__
+    build.__signature__ = whole.replace(parameters=own)  # type: ignore[attr-defined]
+    return build
 
 
-@variant("fola-offline", online=False)
-def FOLAOffline(**options: Any) -> Algorithm:
-    """FOLA with the curvature at the end of each visit; options as in :func:`pvi.FOLA`."""
-    raise NotImplementedError  # variant's
-
-
-@variant("fola-experts", prior_weight=0.0)
-def FOLAExperts(**options: Any) -> Algorithm:
-    """FOLA's product of experts without its prior in the loss, λ = 0; options as in :func:`pvi.FOLA`."""
-    raise NotImplementedError
+FOLAOffline = variant(
+    "fola-offline", "FOLAOffline", __name__, "FOLA with the curvature at the end of each visit", online=False
+)
+FOLAExperts = variant(
+    "fola-experts", "FOLAExperts", __name__,
+    "FOLA's product of experts without its prior in the loss, λ = 0", prior_weight=0.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

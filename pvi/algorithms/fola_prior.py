@@ -8,13 +8,8 @@
 | schedule | synchronous, undamped, or a random subset |
 """
 
-from typing import Any
-
 from pvi.algorithms.fola import variant
-from pvi.algorithms.protocol import Algorithm
 
-
-@variant("fola-prior", aggregation="average")
-def FOLAPrior(**options: Any) -> Algorithm:
-    """FedAvg's average with FOLA's prior of a visit; options as in :func:`pvi.FOLA`."""
-    raise NotImplementedError  # variant's
+FOLAPrior = variant(
+    "fola-prior", "FOLAPrior", __name__, "FedAvg's average with FOLA's prior of a visit", aggregation="average"
+)
