@@ -3,11 +3,12 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
 
 from pvi.algorithms.protocol import SHARED, Algorithm, Energy
 from pvi.cavities import no_deletion
-from pvi.history import falling, unsettled
+from pvi.history import falling, sunken, unsettled
 from pvi.posterior import Posterior
 from pvi.result import Result
 from pvi.rounds import Plan, RunState
@@ -34,9 +35,12 @@ def warn_at_the_end(plan: Plan, state: RunState) -> None:
 
 
 def warn_of_divergence(plan: Plan, state: RunState) -> None:
-    """Say once that the ELBO keeps falling: when it has done so for three rounds, and was not yet before."""
-    if not plan.algorithm.factors:
-        return  # its free energy is not what its rounds raise
+    """Say once that the run diverges: when three rounds tell, and did not yet before."""
+    if not plan.algorithm.factors:  # its rounds need not raise it, but it must not end below where it began
+        said = "" if plan.algorithm.energy.personal else sunken(state.history)
+        if said and not sunken(state.history[:-1]):
+            logger.warning("the %s %s; use smaller steps", elbo_name(plan.algorithm), said)
+        return
     said = falling(state.history)
     if said and not falling(state.history[:-1]):
         over = plan.algorithm.cavity is no_deletion
@@ -65,7 +69,8 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
             "seed": plan.seed,
         }
         | ({"alpha": plan.algorithm.alpha} if plan.algorithm.alpha else {})
-        | ({} if plan.algorithm.solver is None else {"options": dict(plan.algorithm.solver.options)})
+        | own_parts(plan.algorithm)
+        | ({"point": True} if plan.algorithm.point else {})
         | ({"acceleration": plan.acceleration.name} if plan.acceleration is not None else {})
         | ({"objective": objective(plan.algorithm.energy)} if plan.algorithm.energy != SHARED else {}),
         data={name: part.batch for name, part in problem.clients.items()},
@@ -80,6 +85,17 @@ def finish(plan: Plan, state: RunState, columns: Sequence[str] | None = None) ->
 def elbo_name(algorithm: Algorithm) -> str:
     """What its rounds' ``elbo`` is called, see :attr:`pvi.Result.elbo_name`."""
     return "ELBO" if algorithm.energy == SHARED else "objective"
+
+
+def own_parts(algorithm: Algorithm) -> dict[str, dict[str, Any]]:
+    """The options of an algorithm's own solver and of its aggregator; empty where the user chooses the solver."""
+    if algorithm.solver is None:
+        return {}
+    rule = algorithm.aggregate
+    combined: dict[str, Any] = (
+        {"name": type(rule).__name__} | asdict(rule) if is_dataclass(rule) and not isinstance(rule, type) else {}
+    )
+    return {"options": dict(algorithm.solver.options), "aggregator": combined}
 
 
 def objective(energy: Energy) -> str:

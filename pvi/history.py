@@ -94,6 +94,22 @@ def falling(history: Sequence[Round], rounds: int = 3) -> str:
     )
 
 
+def sunken(history: Sequence[Round], rounds: int = 3, far: float = 0.1) -> str:
+    """What to say where the last ``rounds`` free energies all lie far below the best one before, else empty.
+
+    For algorithms whose rounds need not raise it. Far is a share of the best one's size, and more than noise, 0.1 nats
+    or three standard errors.
+    """
+    before, recent = history[:-rounds], history[-rounds:]
+    if not before:
+        return ""
+    best = max(before, key=lambda record: record.elbo)
+    noise = 0.1 + 3 * max(record.elbo_standard_error for record in (best, *recent))
+    if not all(record.elbo < best.elbo - max(noise, far * abs(best.elbo)) for record in recent):
+        return ""
+    return f"has fallen far, from {best.elbo:.3f} in round {best.number} to {recent[-1].elbo:.3f}, and stays there"
+
+
 def unsettled(history: Sequence[Round], tolerance: float = 0.01) -> list[str]:
     """The hyperparameters that the last round still changed by more than ``tolerance`` of their size."""
     if not history or not history[-1].hyperparameters:

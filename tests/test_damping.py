@@ -10,7 +10,7 @@ from test_acceleration import sorted_clients, tensors
 
 import pvi
 from pvi.damping import Auto, Constant, Decay, resolve_damping
-from pvi.history import Round, falling
+from pvi.history import Round, falling, sunken
 
 
 def records(elbos, error=0.0):
@@ -33,6 +33,24 @@ def records(elbos, error=0.0):
 )
 def test_falling(elbos, error, falls):
     assert bool(falling(records(elbos, error))) is falls
+
+
+@pytest.mark.parametrize(
+    ("elbos", "error", "sinks"),
+    [
+        ([-100, -90, -85], 0.0, False),
+        ([-100, -90, -120, -180, -300], 0.0, True),
+        ([-13844, -4515, -21415, -11735, -7073], 0.0, True),  # rising again, but far below
+        ([-100, -90, -120, -91, -300], 0.0, False),  # there and back
+        ([-100, -90, -95, -95, -96], 0.0, False),  # a little
+        ([-1, -0.5, -0.58, -0.58, -0.58], 0.0, False),  # less than anybody needs
+        ([-100, -90, -120, -120, -120], 11.0, False),  # within the noise
+        ([-100, -200, -300], 0.0, False),  # nothing to tell from yet
+        ([], 0.0, False),
+    ],
+)
+def test_sunken(elbos, error, sinks):
+    assert bool(sunken(records(elbos, error))) is sinks
 
 
 def test_divergence_is_logged_once(caplog):

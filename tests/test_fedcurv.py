@@ -162,4 +162,7 @@ def test_a_result_comes_back(tmp_path):
     assert torch.equal(loaded.posterior.natural, result.posterior.natural)
     assert loaded.settings["algorithm"] == "fedcurv"
     assert loaded.settings["options"]["penalty"] == 1.0
+    assert loaded.settings["aggregator"] == {
+        "name": "LocationAverage", "weights": "rows", "smoothing": 1.0, "precision": "summed",
+    }  # fmt: skip
     assert loaded.of_client("client 2").log_predictive_density(x, y)["y"].shape == (30,)

@@ -1,5 +1,7 @@
 """FOLA against closed forms, Newton's method, and a plain torch loop of the published equations."""
 
+import logging
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -257,6 +259,16 @@ def begun(x, y=None):
     scale = pyro.param("scale", torch.full((2,), 0.1, dtype=DOUBLE), constraint=dist.constraints.positive)
     pyro.sample("weights", dist.Normal(loc, scale).to_event(1))
     pyro.sample("bias", dist.Normal(pyro.param("b", torch.tensor(0.7, dtype=DOUBLE)), 0.1))
+
+
+def test_steps_that_are_too_large_are_told_once(caplog):
+    wide = {"learning_rate": 10.0, "local_iterations": 2, "batch_size": None}
+    with caplog.at_level(logging.WARNING, logger="pvi"):
+        result = pvi.fit("logistic_regression", binary((30, 12)), algorithm=pvi.FOLA(**wide), rounds=8)
+    said = [text for text in caplog.messages if "fallen far" in text]
+    assert len(said) == 1
+    assert said[0].startswith(f"the ELBO has fallen far, from {result.history[0].elbo:.3f} in round 1 to ")
+    assert said[0].endswith("and stays there; use smaller steps")
 
 
 def test_the_start_is_the_guides_and_the_first_centre_the_priors():

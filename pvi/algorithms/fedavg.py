@@ -90,6 +90,7 @@ def averaging(
     return Algorithm(
         name, no_deletion, LocationAverage(weights, smoothing), schedule=schedule, damping=1.0, rounds=100, fixed=True,
         solver=LocalSteps(rule), start=Point(spread), energy=Energy(personal=personal, weight=0.0), factors=False,
+        point=True,
     )  # fmt: skip
 
 

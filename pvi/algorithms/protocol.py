@@ -46,6 +46,7 @@ class Algorithm:
     ``solver`` is the local solver where it is part of the algorithm, ``start`` gives the first q, and ``energy`` what
     the run reports. Without ``factors`` q is not the prior times the clients' factors: these stay 1. ``guide`` is the
     one where the user names none, and ``gaussian_prior`` says that the model's prior must lie in the guide's family.
+    ``point``: q is a point estimate, whose spread is set and not learned.
     """
 
     name: str
@@ -64,3 +65,4 @@ class Algorithm:
     factors: bool = True
     guide: Guide | None = None
     gaussian_prior: bool = False
+    point: bool = False

@@ -24,8 +24,7 @@ def doubts(algorithm: str, name: str, rounds: Sequence[Round]) -> Iterator[str]:
         return
     window = min(WINDOW, len(rounds) // 2)
     looked_at = [record.elbo for record in rounds[-2 * window :]]
-    sizes = [option for option in inspect.signature(ALGORITHMS[algorithm]).parameters if "learning_rate" in option]
-    steps = f" ({', '.join(f'--set {option}=...' for option in sizes)})" if sizes else ""
+    steps = step_options(algorithm)
     lost = sum(not math.isfinite(value) for value in looked_at)
     if lost:
         yield f"The {name} was not finite in {lost} of the last {len(looked_at)} rounds; use smaller steps{steps}."
@@ -41,6 +40,12 @@ def doubts(algorithm: str, name: str, rounds: Sequence[Round]) -> Iterator[str]:
             f"The {name}'s mean over the last {window} rounds is {-rise:.2g} nats below that of the {window} before: "
             f"rounds need not raise it, but smaller steps{steps} may help."
         )
+
+
+def step_options(algorithm: str) -> str:
+    """How the command line sets an algorithm's step sizes, in brackets, or "" where it has none."""
+    sizes = [option for option in inspect.signature(ALGORITHMS[algorithm]).parameters if "learning_rate" in option]
+    return f" ({', '.join(f'--set {option}=...' for option in sizes)})" if sizes else ""
 
 
 def trend(values: Sequence[float], window: int) -> tuple[float, float]:

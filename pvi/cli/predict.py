@@ -14,6 +14,7 @@ from pvi.checkpoint import CheckpointError, load
 from pvi.cli.errors import explained
 from pvi.cli.options import FitOptions, model_changed, options_from, read_config
 from pvi.cli.output import MOST_NUMBERS, draws_for
+from pvi.cli.words import point_estimate
 from pvi.data import Schema, read_frame
 from pvi.diagnostics.personal import with_personal
 from pvi.programs.batch import Batch
@@ -85,6 +86,8 @@ def predict(
                 f"predicted by the global posterior; --client NAME takes a client's own ({', '.join(result.personal)})"
             )
             messages.print(f"Note: {said}.", style="dim", highlight=False, markup=False)
+        if point := point_estimate(options):
+            messages.print(f"Note: {point}; it and the interval say nothing.", style="yellow", highlight=False)
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
         if y is not None:

@@ -9,7 +9,7 @@ from pvi.cli import noisy, parts
 from pvi.cli.options import FitOptions
 from pvi.conclusion import elbo_name
 from pvi.data import Tables
-from pvi.history import Round, falling
+from pvi.history import Round, falling, sunken
 from pvi.programs.names import resolve_model
 from pvi.schedules import rounds_limit
 from pvi.solvers import LocalSteps, TwoLevel
@@ -25,31 +25,39 @@ FAR = 3.0
 def explanations(options: FitOptions) -> list[str]:
     """How to read the coefficient table."""
     algorithm = parts.algorithm(options)
-    is_point = not algorithm.energy.weight and not algorithm.energy.personal  # no divergence keeps q from being one
     said = [
         "P(dir.), the probability of direction, is the posterior probability that the coefficient has the sign of its "
         "mean: 0.5 says nothing is known, 1 is certainty."
     ]
-    if is_point:
-        name = options.algorithm
-        said = [f"{name} makes a point estimate: its sd is set, not learned; intervals and P(dir.) say nothing."]
+    if algorithm.point:
+        said = [f"{point_estimate(options)}; intervals and P(dir.) say nothing."]
     scaled = {"numeric": "numeric columns", "all": "all features"}.get(options.standardise)
     if scaled:
         said.append(f"Standardised ({scaled}): their coefficients are per standard deviation.")
     own = "mean-field" if algorithm.guide is None else "its own"
-    if (options.guide or own) == "mean-field" and not is_point:
+    if (options.guide or own) == "mean-field" and not algorithm.point:
         instead = "; --guide full keeps them" if algorithm.solver is None else ""
         said.append(f"Mean-field intervals ignore correlations between coefficients and are often too narrow{instead}.")
-        if algorithm.energy.personal:
-            said += personal_explanations(algorithm)
+    if algorithm.energy.personal:
+        said += personal_explanations(algorithm)
     return said
+
+
+def point_estimate(options: FitOptions) -> str:
+    """That the posterior's spread means nothing, or "" of an algorithm that learns it."""
+    if not parts.algorithm(options).point:
+        return ""
+    return f"{options.algorithm} makes a point estimate: its sd is set, not learned"
 
 
 def personal_explanations(algorithm: Algorithm) -> list[str]:
     """What a global posterior is that clients have personal ones beside."""
+    own = "The clients' own are in personal_summary.csv and forest.png."
+    if algorithm.point:
+        return [f"These are the coefficients of the common estimate. {own}"]
     said = [
         "These are the coefficients of the global posterior, the clients' common prior; it is not what all rows "
-        "together say. The clients' own are in personal_summary.csv and forest.png."
+        f"together say. {own}"
     ]
     zeta = algorithm.energy.weight
     rule = algorithm.solver.rule if isinstance(algorithm.solver, LocalSteps) else None
@@ -68,7 +76,10 @@ def doubts(options: FitOptions, rounds: Sequence[Round], interrupted: bool) -> I
         yield f"Stopped by you: {len(rounds)} of {asked} rounds were played, and are what is written."
     algorithm = parts.algorithm(options)
     diverging = falling(rounds) if algorithm.factors else ""
-    if algorithm.solver is not None:
+    sunk = "" if algorithm.factors or algorithm.energy.personal else sunken(rounds)
+    if sunk:
+        yield f"The {elbo_name(algorithm)} {sunk}; use smaller steps{noisy.step_options(options.algorithm)}."
+    elif algorithm.solver is not None:
         yield from noisy.doubts(options.algorithm, elbo_name(algorithm), rounds)
     elif diverging:
         yield f"{diverging[0].upper()}{diverging[1:]}."

@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import OPTIONS
 
+import pvi
 from pvi.cli.options import FitOptions
 from pvi.cli.pipeline import load_tables
 from pvi.cli.words import doubts, explanations, noise_note, target_deviation
@@ -66,6 +67,31 @@ def test_a_point_estimate_has_no_intervals():
     assert "certainty" not in said
     assert "Mean-field" not in said
     assert "certainty" in " ".join(explanations(OF))
+
+
+def test_a_point_estimate_says_so_in_words_and_predictions(hospitals, tmp_path, call):
+    run = tmp_path / "run"
+    outcome = call("fit", *hospitals, "--target", "died", "--algorithm", "ditto", "--rounds", 2, "--out", run)
+    said = " ".join(outcome.output.split())
+    assert "ditto makes a point estimate: its sd is set, not learned; intervals and P(dir.) say nothing." in said
+    assert "These are the coefficients of the common estimate. The clients' own are in personal_summary.csv" in said
+    assert pvi.load(run).settings["point"] is True
+    note = "Note: ditto makes a point estimate: its sd is set, not learned; it and the interval say nothing."
+    assert note in " ".join(call("predict", run, hospitals[0]).output.split())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "elbos", "said"),
+    [
+        ("fedavg", (-9, -8, -7, -90, -80, -70), "The objective has fallen far, from -7.000 in round 3 to -70.000"),
+        ("fola", (-9, -8, -7, -90, -80, -70), "use smaller steps (--set learning_rate=...)"),
+        ("pfedbayes", (-9, -8, -7, -90, -80, -70), "rounds need not raise it"),
+    ],
+)
+def test_an_objective_that_fell_for_good(algorithm, elbos, said):
+    rounds = [record(number, float(elbo)) for number, elbo in enumerate(elbos, 1)]
+    (doubt,) = doubts(replace(OF, algorithm=algorithm), rounds, False)
+    assert said in doubt
 
 
 def test_a_noise_scale_in_other_units(hospitals, tmp_path, call):
