@@ -83,7 +83,8 @@ class FullGaussian:
 
     def moments(self, natural: Tensor) -> tuple[Tensor, Tensor]:
         """m and the diagonal of Σ."""
-        return self.location(natural), self.variance(natural)
+        cholesky, loc, _ = self._factorise(natural)
+        return loc, _inverse_diagonal(cholesky)
 
     def standard(self, natural: Tensor) -> dict[str, Tensor]:
         """``loc [..., size]`` and ``covariance_matrix [..., size, size]``."""
@@ -207,7 +208,7 @@ class FullGaussian:
 
     def variance(self, natural: Tensor) -> Tensor:
         """The diagonal of Λ⁻¹, ``[..., size]``."""
-        return self.standard(natural)["covariance_matrix"].diagonal(dim1=-2, dim2=-1)
+        return _inverse_diagonal(self._factorise(natural)[0])
 
     def predictor_variance(self, natural: Tensor, design: Tensor, squares: Tensor | None = None) -> Tensor:
         """A_i·Σ A_i, ``[..., n]``."""
@@ -229,5 +230,13 @@ class FullGaussian:
 
 def _inverse(cholesky: Tensor) -> Tensor:
     """(L Lᵀ)⁻¹; ``torch.cholesky_inverse`` has wrong derivatives in forward mode (torch 2.14)."""
-    eye = torch.eye(cholesky.shape[-1], dtype=cholesky.dtype, device=cholesky.device)
-    return torch.cholesky_solve(eye.expand_as(cholesky), cholesky)
+    return torch.cholesky_solve(_eye(cholesky), cholesky)
+
+
+def _inverse_diagonal(cholesky: Tensor) -> Tensor:
+    """The diagonal of (L Lᵀ)⁻¹, the squared columns of L⁻¹."""
+    return torch.linalg.solve_triangular(cholesky, _eye(cholesky), upper=False).square().sum(-2)
+
+
+def _eye(like: Tensor) -> Tensor:
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device).expand_as(like)
