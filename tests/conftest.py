@@ -1,5 +1,8 @@
 """Settings and fixtures of every test."""
 
+import getpass
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,11 @@ from pvi.executors import EXECUTORS
 
 # Small tensors only lose by sharing cores.
 torch.set_num_threads(1)
+
+# Processes that compile the same kernels into one folder disturb each other.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    folder = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}_{worker}")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

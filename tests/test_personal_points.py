@@ -202,7 +202,6 @@ def test_what_a_run_says(name, tmp_path):
         (PerFedAvg, {"learning_rate": "fast"}, r"Per-FedAvg: learning_rate is a finite number from 0"),
         (PerFedAvg, {"clients_per_round": 0}, r"Per-FedAvg: clients_per_round is a whole number, at least 1"),
     ],
-    ids=str,
 )
 def test_options_out_of_range(row, options, message):
     with pytest.raises(ValueError, match=message):

@@ -307,7 +307,6 @@ def subsampling(x, y):
         ),
         (subsampling, {"algorithm": pvi.FedProx(epochs=1)}, r"FedProx counts epochs .* subsamples 5 of 30 rows itself"),
     ],
-    ids=str,
 )
 def test_what_it_cannot_be_combined_with(model, options, message):
     with pytest.raises(ValueError, match=message):

@@ -16,13 +16,17 @@ KEYS = ("seed", "method", "round")
 
 
 class Progress(NamedTuple):
-    """Where a run is: the seed, the method and its round of how many, and the line that was measured last."""
+    """Where a run is: the seed, the method and its round of how many, and the line that was measured last.
+
+    ``elbo_name`` is what its "elbo" is called, see :attr:`pvi.Result.elbo_name`.
+    """
 
     seed: int
     method: str
     round: int
     rounds: int
     measured: dict[str, Any]
+    elbo_name: str = "ELBO"
 
 
 Report = Callable[[Progress], None]
@@ -103,7 +107,7 @@ def trace(
         due = last.number % method.every == 0 or last.number == method.rounds
         if due and math.isfinite(last.elbo):  # of a diverged q there is nothing to predict
             records[-1] |= experiment.measure(result, setting)
-        report(Progress(seed, method.name, last.number, method.rounds, records[-1]))
+        report(Progress(seed, method.name, last.number, method.rounds, records[-1], result.elbo_name))
         clock = time.perf_counter()
     return Curves(seed, method.name, records, result, setting)
 

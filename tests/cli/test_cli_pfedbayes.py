@@ -53,7 +53,8 @@ def test_the_table(play, digits, tmp_path):
 
 
 def test_what_was_not_run_is_not_compared(play, digits, tmp_path):
-    found, _, _ = play(f"{SMALL} --only FedAvg", digits)
+    found, _, said = play(f"{SMALL} --only FedAvg", digits)
+    assert "seed 0  FedAvg  objective -" in said
     assert found.index.tolist() == ["FedAvg"]
     page = (tmp_path / "out/README.md").read_text()
     assert "FedAvg: GM 87.38" in page
