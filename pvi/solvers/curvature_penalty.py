@@ -9,6 +9,7 @@ so have double precision. q's precision is Λ_p + Σ F_m, up to rounding, which 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -52,9 +53,9 @@ class CurvaturePenalty(Descent):
         return METHOD
 
     @property
-    def by_layer(self) -> None:
-        """Layers are nothing special in a step."""
-        return None
+    def by_layer(self) -> Literal["squares"]:
+        """Layers make squared gradients of rows as cheap as one gradient."""
+        return "squares"
 
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, q is mean field, and the likelihood is a sum over rows."""
@@ -83,7 +84,8 @@ class CurvaturePenalty(Descent):
     def end(self, problem: LocalProblem, begun: Begun, given: Given) -> Ended:
         """q with its mean at θ and F_k in the place of its old one; beside q the changes of F_k and F_k θ_k."""
         family, theta, setting = problem.family, begun.state[0], given.setting
-        fisher = rows_of(problem) * whole_curvature(problem, theta, None, "empirical-fisher", "diagonal").double()
+        mean = whole_curvature(problem, theta, None, "empirical-fisher", "diagonal", begun.layers)
+        fisher = rows_of(problem) * mean.double()
         new, own = torch.stack([fisher, fisher * theta]), _own(given, theta)
         sent = precision(family, given.natural).double()
         rounding = sent - precision(family, setting.prior.natural) - _whole(given, theta)[0]

@@ -87,8 +87,7 @@ class LaplaceSteps(Descent):
     @property
     def by_layer(self) -> Literal["squares"] | None:
         """Layers make squared gradients of rows as cheap as one gradient."""
-        diagonal = self.structure == "diagonal" and self.curvature == "empirical-fisher" and self.online
-        return "squares" if diagonal else None
+        return "squares" if self.structure == "diagonal" and self.curvature == "empirical-fisher" else None
 
     def check(self, problem: LocalProblem) -> None:
         """The latents are shared, q has the structure, and the likelihood is a sum over rows where that is needed."""
@@ -138,7 +137,7 @@ class LaplaceSteps(Descent):
         else:
             found = total / self.steps(rows)
             if not self.online:
-                found = whole_curvature(problem, theta, self.batch_size, self.curvature, self.structure)
+                found = whole_curvature(problem, theta, self.batch_size, self.curvature, self.structure, begun.layers)
             if self.structure == "e-full":
                 found = eigenvalues(found)
             after = ((step - 1) * before + (rows / setting.row_share) * found + self._prior(problem, given)) / step

@@ -64,7 +64,7 @@ class MetaSteps:
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """From w to θ', or from θ' back to w, which learns; the value is -n f(point), in nats of all rows."""
-        (w, point, adapted), (share,) = begun
+        (w, point, adapted), (share,) = begun.state, begun.fixed
         gradient, value = torch.func.grad_and_value(mean_loss(at, share))(point)
         new = torch.where(adapted, w - self.learning_rate * gradient, w)
         point = torch.where(adapted, new, w - self.inner_learning_rate * gradient)

@@ -65,7 +65,7 @@ class MoreauSteps:
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """K steps of θ_i, one of w_i; the value is -n (f_i(θ_i) + λ/2 ||θ_i - w_i||²) before the last of the K."""
-        (w, theta), (share,) = begun
+        (w, theta), (share,) = begun.state, begun.fixed
         loss = mean_loss(at, share)
 
         def near(x: Tensor) -> Tensor:

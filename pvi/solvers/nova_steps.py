@@ -62,7 +62,7 @@ class NovaSteps:
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """One step of θ; the value is -n f(θ), in nats of all rows."""
-        (theta,), (share,) = begun
+        (theta,), (share,) = begun.state, begun.fixed
         gradient, value = torch.func.grad_and_value(mean_loss(at, share))(theta)
         return (theta - self.learning_rate * gradient,), -value / share
 

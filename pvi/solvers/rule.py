@@ -33,10 +33,14 @@ class Likelihood:
 
 
 class Begun(NamedTuple):
-    """A client's ``state``, which the steps change, and what they do not; tensors of the same shapes at all clients."""
+    """A client's ``state``, which the steps change, and what they do not; tensors of the same shapes at all clients.
+
+    ``layers`` are those that the rule asked for, put in by who plays the visit.
+    """
 
     state: tuple[Tensor, ...]
     fixed: tuple[Tensor, ...]
+    layers: Layers | None = None
 
 
 class Ended(NamedTuple):

@@ -60,7 +60,7 @@ class ScaffoldSteps:
         self, problem: LocalProblem, begun: Begun, numbers: Tensor, at: Likelihood
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """One step of θ; the value is -n f_i(θ), in nats of all rows."""
-        (theta,), (correction, share) = begun
+        (theta,), (correction, share) = begun.state, begun.fixed
         gradient, value = torch.func.grad_and_value(mean_loss(at, share))(theta)
         return (theta - self.learning_rate * (gradient + correction),), -value / share
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from pvi.objectives import LocalProblem
 from pvi.programs.batch import Batch
 from pvi.programs.errors import ProgramError
-from pvi.programs.find_layers import find_layers
-from pvi.programs.local_reparameterisation import Layers, NotLocal
+from pvi.programs.local_reparameterisation import Layers
 from pvi.programs.observation_fisher import fisher_roots, hessian
 from pvi.programs.program import Program, log_likelihood
 from pvi.programs.row_gradients import row_gradients
@@ -31,8 +30,6 @@ NUMBERS_AT_ONCE = 20_000_000
 """Of the gradients of single rows, at the end of a visit."""
 ROOTS_A_ROW = 16
 """Of a Gauss-Newton matrix, about."""
-EXAMINED = 16
-"""Rows at which layers are looked for."""
 LARGEST_MATRIX = 20_000
 """Latents whose curvature fits into a matrix: 1.6 GB in single precision."""
 
@@ -70,17 +67,18 @@ def slope(
 
 
 def whole_curvature(
-    problem: LocalProblem, x: Tensor, batch_size: int | None, curvature: Curvature, structure: Structure
-) -> Tensor:
+    problem: LocalProblem, x: Tensor, batch_size: int | None, curvature: Curvature, structure: Structure,
+    layers: Layers | None = None,
+) -> Tensor:  # fmt: skip
     """The curvature of the mean of a row at x over all of the client's rows: offline, at the end of a visit.
+
+    ``layers`` of the program make squared gradients of rows cheap, where they cover it.
 
     Squared mean gradients are those of batches of ``batch_size`` rows, averaged; an incomplete last one is left out.
     """
     program, total = problem.program, problem.batch.num_rows
-    by_square = structure == "diagonal" and curvature == "empirical-fisher"
-    layers = layers_for_squares(problem, x) if by_square else None
     size = max(1, NUMBERS_AT_ONCE // (ROOTS_A_ROW * len(x)))
-    if curvature == "hessian" or layers is not None:
+    if curvature == "hessian" or covers(program, layers):
         size = total
     if curvature == "mean-gradient":
         size = rows_a_step(batch_size, problem) or total
@@ -130,13 +128,6 @@ def remark(natural: Tensor, precision: Tensor, curvature: Curvature | None, rate
     if not finite:
         return "its steps left the finite numbers: take a smaller learning_rate, or check the scale of the data"
     return f"curvature={curvature!r} may be indefinite, 'ggn' is not" if curvature == "hessian" else ""
-
-
-def layers_for_squares(problem: LocalProblem, like: Tensor) -> Layers | None:
-    """The layers that give squared gradients of rows cheaply, ``None`` where they do not make up the program."""
-    head = problem.batch.take(torch.arange(min(problem.batch.num_rows, EXAMINED), device=like.device))
-    found = find_layers(problem.program, problem.family, head, like)
-    return None if isinstance(found, NotLocal) or not covers(problem.program, found) else found
 
 
 def _of(program: Program, batch: Batch) -> Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]:

@@ -54,7 +54,7 @@ def visit(rule: Rule, problem: LocalProblem, given: Given) -> Visit:
     total, size = num_rows(problem.program, problem.batch), rows_a_step(rule.batch_size, problem)
     layers = layers_of(rule, problem, sent)
     drawn_by_row = layers if rule.by_layer == "noise" else None
-    begun = rule.begin(problem, given, size or total)
+    begun = rule.begin(problem, given, size or total)._replace(layers=layers)
     numbers = noise_size(problem, drawn_by_row, size or total)
     rows = minibatches(total, size, row_generator(seed, sent.device))
     noises = noise(rule.num_particles, numbers, noise_generator(seed, sent.device), sent)
@@ -120,7 +120,7 @@ def _together(
     whole = torch.stack(values, 1)
     return [
         # Copies: a view of one client's part would keep everybody's.
-        (Begun(tuple(part[lane].clone() for part in state), one.fixed), list(whole[lane]))
+        (Begun(tuple(part[lane].clone() for part in state), one.fixed, layers), list(whole[lane]))
         for lane, one in enumerate(begun)
     ]
 
