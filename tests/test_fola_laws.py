@@ -429,3 +429,12 @@ def test_a_row_of_ones_own():
         pulls.append((share * matrix, share * matrix @ torch.linalg.solve(matrix, a.T @ (y - 0.5))))
     mean = torch.linalg.solve(sum(part for part, _ in pulls), sum(part for _, part in pulls))
     torch.testing.assert_close(theta_of(first.posterior), mean, rtol=1e-10, atol=1e-10)
+
+
+def test_full_precisions_count_as_matrices():
+    """So that clients of large ones are solved a few at a time, not all at once."""
+    needed = []
+    for structure in ("full", "diagonal"):
+        plan, state = start("logistic_regression", binary(), algorithm=pvi.FOLA(structure=structure))
+        needed.append(plan.solver.bytes_a_client(state.problem.clients["client 0"]))
+    assert needed[0] - needed[1] == 20 * (9 - 6) * 8  # three latents' natural parameters, eight bytes each

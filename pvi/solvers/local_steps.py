@@ -15,8 +15,8 @@ from pvi.solvers.personal import Given, Visit
 from pvi.solvers.rule import Rule
 from pvi.solvers.visits import layers_of, visit, visit_many
 
-TEMPORARIES = 40
-"""Tensors of q's size that a step holds at once."""
+TEMPORARIES = 20
+"""Copies of η, two numbers a latent of a mean field and a matrix of a full Gaussian, that a step holds at once."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LocalSteps:
         data = sum(value.numel() for value in tensors_of(problem.batch))
         size, draws = rows_a_step(self.rule.batch_size, problem), self.rule.num_particles
         seen = data if size is None else data * size // problem.batch.num_rows
-        numbers = (TEMPORARIES + 4 * draws) * problem.family.size + 4 * max(1, draws) * seen
+        numbers = (TEMPORARIES + 2 * draws) * problem.family.num_natural + 4 * max(1, draws) * seen
         return (numbers + data) * problem.batch.dtype.itemsize
 
     def pays_together(self, problems: Sequence[LocalProblem]) -> bool:
