@@ -433,8 +433,9 @@ def test_a_row_of_ones_own():
 
 def test_full_precisions_count_as_matrices():
     """So that clients of large ones are solved a few at a time, not all at once."""
-    needed = []
+    needed, data = [], clients()
     for structure in ("full", "diagonal"):
-        plan, state = start("logistic_regression", binary(), algorithm=pvi.FOLA(structure=structure))
+        algorithm = pvi.FOLA(structure=structure)
+        plan, state = start(MODEL, data, None, algorithm, None, None, 1, None, "loop", 0, "cpu", None)
         needed.append(plan.solver.bytes_a_client(state.problem.clients["client 0"]))
     assert needed[0] - needed[1] == 20 * (9 - 6) * 8  # three latents' natural parameters, eight bytes each
