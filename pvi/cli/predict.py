@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
@@ -64,14 +64,7 @@ def predict(
         y = schema.encode_target(frame)
         arguments = options.model_arguments()
         name = "probability" if schema.target.task == "binary" else "mean"
-        # Same draws for each part of a long table, so the parts fit together.
-        parts = x.split(max(1, MOST_NUMBERS // draws))
-        site = result.observed[0]
-        means = [
-            result.mean_draws(part, num_samples=draws, seed=seed, client=client, **arguments)[site] for part in parts
-        ]
-        table = pd.concat([prediction_table(mean.double().cpu(), name) for mean in means])
-        table.insert(0, "row", range(1, len(table) + 1))
+        table = predictions(result, x, name, draws, seed, client, arguments)
         if y is not None:
             table["target"] = y.numpy()
         if out is None:
@@ -81,13 +74,11 @@ def predict(
             out.parent.mkdir(parents=True, exist_ok=True)
             table.to_csv(out, index=False)
             messages.print(f"{len(table)} rows written to {out}", highlight=False, markup=False)
-        if result.personal and client is None:
-            said = (
-                f"predicted by the global posterior; --client NAME takes a client's own ({', '.join(result.personal)})"
-            )
-            messages.print(f"Note: {said}.", style="dim", highlight=False, markup=False)
         if point := point_estimate(options):
             messages.print(f"Note: {point}; it and the interval say nothing.", style="yellow", highlight=False)
+        if result.personal and client is None:
+            whose = f"--client NAME takes a client's own ({', '.join(result.personal)})"
+            unseen = [f"predicted by the global posterior; {whose}.", *(unseen or ())]
         for note in unseen or ():
             messages.print(f"Note: {note}", style="dim", highlight=False, markup=False)
         if y is not None:
@@ -124,6 +115,21 @@ def open_run(folder: Path, model: str | None = None) -> tuple[Result, Schema, Fi
             f"{folder}: its model {result.model_name!r} is not found from here; name it with --model file.py:attribute"
         )
     return result, schema, options, model_changed(found, options.model, folder)
+
+
+def predictions(
+    result: Result, x: torch.Tensor, name: str, draws: int, seed: int, client: str | None, arguments: dict[str, Any]
+) -> pd.DataFrame:
+    """The table of all rows' predictions, :func:`prediction_table` in parts that fit into memory."""
+    site = result.observed[0]
+    tables = []
+    # Same draws for each part of a long table, so the parts fit together.
+    for part in x.split(max(1, MOST_NUMBERS // draws)):
+        means = result.mean_draws(part, num_samples=draws, seed=seed, client=client, **arguments)[site]
+        tables.append(prediction_table(means.double().cpu(), name))
+    table = pd.concat(tables)
+    table.insert(0, "row", range(1, len(table) + 1))
+    return table
 
 
 def prediction_table(means: torch.Tensor, name: str) -> pd.DataFrame:
