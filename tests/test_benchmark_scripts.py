@@ -70,13 +70,14 @@ def test_the_gpu_benchmarks_run_on_a_cpu():
     found = script("gpu", "--device", "cpu", "--quick")
     assert found.returncode == 0, found.stderr
     assert "PyroSVI, 100 steps" in found.stdout
-    assert "| pFedBayes, VGG | clients |" in found.stdout
+    assert "| pFedBayes, VGG | made-up photos | 4 | 3 |" in found.stdout
 
 
 def test_a_part_of_the_gpu_benchmarks():
-    found = script("gpu", "--device", "cpu", "--quick", "--only", "personal")
+    found = script("gpu", "--device", "cpu", "--quick", "--only", "photos")
     assert found.returncode == 0, found.stderr
-    assert "made-up photos, 4 clients: 3 rounds" in found.stdout
+    for method in ("pFedBayes, VGG", "FOLA, two convolutions"):
+        assert f"{method}, made-up photos, 4 clients: 3 rounds" in found.stdout
     assert "PyroSVI" not in found.stdout
 
 

@@ -1,8 +1,8 @@
 """The comparisons on a GPU: µs a client-step, cost against clients and rows, unequal clients, memory of the device.
 
 Run in the repository's root: ``PYTHONPATH=tests python -m benchmarks.gpu [--device cuda] [--quick] [--out FILE]``. The
-tables are printed, and written to FILE where one is named. ``--only personal`` leaves all out but a minute of pFedBayes
-on photos, ``--only speed`` that minute.
+tables are printed, and written to FILE where one is named. ``--only photos`` leaves all out but a minute of pFedBayes
+and FOLA on photos, ``--only speed`` that minute.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.laplace_run import laplace_rounds
 from benchmarks.parts import Part, comparisons
 from benchmarks.personal_run import personal_rounds
 from benchmarks.plans import ON_A_GPU, QUICKLY
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--quick", action="store_true", help="small sizes, few repeats: whether all of it runs")
     parser.add_argument("--out", type=Path, help="a document that is to hold the tables")
-    parser.add_argument("--only", choices=["speed", "personal"], help="a part of it")
+    parser.add_argument("--only", choices=["speed", "photos"], help="a part of it")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit(
@@ -47,8 +48,9 @@ def main() -> None:
     torch.set_num_threads(1)
     device, plan = torch.device(options.device), QUICKLY if options.quick else ON_A_GPU
     peaks: list[float] = []
-    parts = [] if options.only == "personal" else [*comparisons(plan, device), same_fits(device, options.quick)]
-    parts += [] if options.only == "speed" else [personal_rounds(device, options.quick)]
+    parts = [] if options.only == "photos" else [*comparisons(plan, device), same_fits(device, options.quick)]
+    photos = [personal_rounds(device, options.quick), laplace_rounds(device, options.quick)]
+    parts += [] if options.only == "speed" else photos
     if device.type == "cuda":
         parts = [watched(part, peaks) for part in parts]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

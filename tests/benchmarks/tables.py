@@ -15,7 +15,7 @@ from benchmarks.measure import Spread
 from benchmarks.measure import spread as spread_of
 from benchmarks.memory import Peak
 from benchmarks.ours import CAPTURED, COMPILED, LOOP
-from benchmarks.personal_table import HEAD, PersonalRun
+from benchmarks.photo_table import HEAD, PhotoRun
 from benchmarks.scaling import Growth
 from benchmarks.stock import NAME as STOCK
 from benchmarks.targets import Verdict
@@ -47,7 +47,7 @@ class Report(NamedTuple):
     fits: list[Fit]
     adult: dict[str, list[Spent]]
     adult_rounds: int
-    personal: list[PersonalRun]
+    photos: list[PhotoRun]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -159,8 +159,8 @@ def section(report: Report) -> list[str]:
             ["fit", "CPU s", f"{report.device} s", "means apart at most, sd"],
             [[one.name, f"{one.cpu:.2f}", f"{one.device:.2f}", f"{one.apart:.1e}"] for one in report.fits],
         )
-    if report.personal:
-        lines += table(HEAD, [one.cells() for one in report.personal])
+    if report.photos:
+        lines += table(HEAD, [one.cells() for one in report.photos])
     if report.adult:
         lines += table(
             [f"Adult, split B, {report.adult_rounds} rounds, exact Newton", "processor s", "clock s"],
