@@ -1,9 +1,9 @@
-"""``pvi algorithms``: which algorithms there are, and which parts each of them names."""
+"""``pvi algorithms``: which algorithms there are, which parts each of them names, and the options of one."""
 
 import inspect
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pvi.algorithms import ALGORITHMS, Algorithm
+from pvi.cli.algorithm_options import description, options_of, options_table
+from pvi.cli.errors import explained
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,14 @@ class Row:
 
 
 def algorithms(
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON: a list of objects.")] = False,
+    name: Annotated[str | None, typer.Argument(help="One algorithm, whose options are listed.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON: a list of objects; of one algorithm, it.")] = False,
 ) -> None:
-    """List the algorithms and their parts."""
+    """List the algorithms and their parts, or the options of one."""
+    if name is not None:
+        with explained(debug=False):
+            _show_one(name, as_json)
+        return
     rows = [row(name) for name in ALGORITHMS]
     if as_json:
         typer.echo(json.dumps([vars(one) for one in rows], indent=1))
@@ -62,7 +69,28 @@ def algorithms(
         alone = sum(other.summary == one.summary for other in rows) == 1
         what.add_row(one.name, escape(one.summary if alone else f"{one.what}. {one.summary}"))
     console.print(what)
-    console.print("Choose with pvi fit --algorithm NAME.", highlight=False, markup=False)
+    console.print(
+        "Choose with pvi fit --algorithm NAME. The options of one: pvi algorithms NAME.", highlight=False, markup=False
+    )
+
+
+def _show_one(name: str, as_json: bool) -> None:
+    """What the algorithm is, and its options with their defaults; raises ``ValueError`` for an unknown name."""
+    options, what = options_of(name), description(name)
+    if as_json:
+        said = {"name": name, "what": what, "options": [asdict(one) for one in options]}
+        typer.echo(json.dumps(said, indent=1))
+        return
+    console = Console()
+    console.print(f"{name}: {what}", highlight=False, markup=False)
+    if not options:
+        console.print("It has no options of its own for --set.", highlight=False)
+        return
+    console.print(options_table(options))
+    example = f"{options[0].name}={options[0].default}"
+    console.print(
+        f"Change with pvi fit --algorithm {name} --set {example}; repeat --set.", highlight=False, markup=False
+    )
 
 
 def row(name: str) -> Row:

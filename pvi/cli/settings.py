@@ -35,12 +35,17 @@ def read(name: str, build: Callable[..., Algorithm], texts: Sequence[str]) -> di
         if not equals or not option:
             raise ValueError(f"--set {text!r}: write name=value, for example zeta=1")
         if option not in known:
-            there = f"there are {', '.join(known)}" if known else "it has none"
+            there = f"there are {', '.join(known)}; see pvi algorithms {name}" if known else "it has none"
             raise ValueError(f"--set {text!r}: algorithm {name!r} has no option {option!r}; {there}")
         if option in found:
             raise ValueError(f"--set: {option!r} is said twice")
         found[option] = _value(text, option, value, _choices(hints.get(option, str)))
     return found
+
+
+def allowed(build: Callable[..., Algorithm], option: str) -> str:
+    """What an option can be, in words: "a whole number or none"."""
+    return _said(_choices(get_type_hints(build).get(option, str)))
 
 
 def named(texts: Sequence[str]) -> dict[str, str]:
@@ -72,10 +77,16 @@ def _value(text: str, option: str, value: str, choices: list[Any]) -> Any:
                 continue
     if str in choices and value:
         return value
-    said = [repr(choice) for choice in literal] + [words for kind, words in SAID.items() if kind in choices]
+    said = _said(choices)
     if not said:
         raise ValueError(f"--set {text!r}: {option} cannot be given on the command line; use Python")
-    raise ValueError(f"--set {text!r}: {option} is {' or '.join(said)}")
+    raise ValueError(f"--set {text!r}: {option} is {said}")
+
+
+def _said(choices: list[Any]) -> str:
+    """The choices in words, empty where none of them can be written on a command line."""
+    literal = [repr(choice) for choice in choices if choice not in SAID and isinstance(choice, str | int)]
+    return " or ".join(literal + [words for kind, words in SAID.items() if kind in choices])
 
 
 def _refused(build: Callable[..., Algorithm], given: dict[str, Any]) -> bool:
