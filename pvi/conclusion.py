@@ -8,7 +8,7 @@ from typing import Any
 
 from pvi.algorithms.protocol import SHARED, Algorithm, Energy
 from pvi.cavities import no_deletion
-from pvi.history import falling, sunken, unsettled
+from pvi.history import falling, remote, sunken, unsettled
 from pvi.posterior import Posterior
 from pvi.result import Result
 from pvi.rounds import Plan, RunState
@@ -25,13 +25,20 @@ def warn_at_the_end(plan: Plan, state: RunState) -> None:
     moving = unsettled(state.history)
     if moving:
         logger.warning("hyperparameters %s still moved by over 1 %% in the last round: more rounds are needed", moving)
+    visits = [info for record in state.history for info in record.visits]
+    if visits and all(info.rejected for info in visits):
+        logger.warning("no update was used in any round: the result is what the run started with")
     if last.rejected:
         said = "; ".join(f"{name}: {reason}" for name, reason in last.rejected.items())
         logger.warning("updates of %d of %d clients were not used in the last round: %s", len(last.rejected),
                        len(last.clients), said)  # fmt: skip
+    own, name = plan.algorithm.solver is not None, elbo_name(plan.algorithm)
     if not math.isfinite(last.elbo):
-        logger.warning("the %s is %s: the likelihood is not finite under the posterior; check the data",
-                       elbo_name(plan.algorithm), last.elbo)  # fmt: skip
+        advice = "use smaller steps, or check the data" if own else "check the data"
+        logger.warning("the %s is %s: the likelihood is not finite under the posterior; %s", name, last.elbo, advice)
+    elif own and remote(last, sum(part.batch.num_rows for part in state.problem.clients.values())):
+        logger.warning("the %s is %.3g, thousands of nats a row: the steps diverged, use smaller ones; or data and "
+                       "model have different scales", name, last.elbo)  # fmt: skip
 
 
 def warn_of_divergence(plan: Plan, state: RunState) -> None:

@@ -110,6 +110,11 @@ def sunken(history: Sequence[Round], rounds: int = 3, far: float = 0.1) -> str:
     return f"has fallen far, from {best.elbo:.3f} in round {best.number} to {recent[-1].elbo:.3f}, and stays there"
 
 
+def remote(last: Round, rows: int, far: float = 1e3) -> bool:
+    """Whether a free energy is so low, by ``far`` nats a row, that q has nothing to do with the rows."""
+    return last.elbo < -far * rows
+
+
 def unsettled(history: Sequence[Round], tolerance: float = 0.01) -> list[str]:
     """The hyperparameters that the last round still changed by more than ``tolerance`` of their size."""
     if not history or not history[-1].hyperparameters:

@@ -10,7 +10,7 @@ from test_acceleration import sorted_clients, tensors
 
 import pvi
 from pvi.damping import Auto, Constant, Decay, resolve_damping
-from pvi.history import Round, falling, sunken
+from pvi.history import Round, falling, remote, sunken
 
 
 def records(elbos, error=0.0):
@@ -51,6 +51,14 @@ def test_falling(elbos, error, falls):
 )
 def test_sunken(elbos, error, sinks):
     assert bool(sunken(records(elbos, error))) is sinks
+
+
+@pytest.mark.parametrize(
+    ("elbo", "rows", "far"), [(-9e4, 100, False), (-2e5, 100, True), (-4e83, 10, True), (5, 1, False)]
+)
+def test_remote(elbo, rows, far):
+    (last,) = records([elbo])
+    assert remote(last, rows) is far
 
 
 def test_divergence_is_logged_once(caplog):

@@ -167,8 +167,11 @@ def curvature_by_hand(a, y, theta, curvature):
 
 
 def plain(data, seeds, rounds, *, epochs, batch, rate, curvature, structure="diagonal", online=True, weight=1.0,
-          weights="rows", average=False, prior=PRIOR, begin=None):  # fmt: skip
-    """(μ_S, Λ_S) after every round of the published algorithm, for the logistic regression; Λ_S as a matrix."""
+          weights="rows", average=False, prior=PRIOR, begin=None, keep=False):  # fmt: skip
+    """(μ_S, Λ_S) after every round of the published algorithm, for the logistic regression; Λ_S as a matrix.
+
+    With ``keep`` the first prior, whose mean is 0, pulls in the later rounds too.
+    """
     everybody = sum(len(y) for _, y in data)
     share = shares(data) if weights == "rows" else torch.full((len(data),), 1 / len(data), dtype=DOUBLE)
     centre, held = torch.zeros(3, dtype=DOUBLE), prior
@@ -183,7 +186,8 @@ def plain(data, seeds, rounds, *, epochs, batch, rate, curvature, structure="dia
                 part, target = (a, y) if chosen is None else (a[chosen], y[chosen])
                 seen.append(curvature_by_hand(part, target, theta, curvature))
                 gradient = part.T @ (torch.sigmoid(part @ theta) - target) / len(target)
-                theta = theta - rate * (gradient + weight / everybody * held @ (theta - centre))
+                pull = held @ (theta - centre) + (prior @ theta if keep and r > 1 else 0)
+                theta = theta - rate * (gradient + weight / everybody * pull)
             fisher = sum(seen) / len(seen)
             if not online and curvature == "mean-gradient":
                 cut = [slice(k, k + size) for k in range(0, len(y) - size + 1, size)]
@@ -226,8 +230,9 @@ def test_the_published_algorithm(curvature, structure, online):
         structure=structure, online=online,
     )  # fmt: skip
     algorithm = pvi.FOLA(
-        epochs=2, batch_size=8, learning_rate=0.3, curvature=curvature, structure=structure, online=online
-    )
+        epochs=2, batch_size=8, learning_rate=0.3, curvature=curvature, structure=structure, online=online,
+        keep_prior=False,
+    )  # fmt: skip
     compare(algorithm, expected, data)
 
 
@@ -243,6 +248,9 @@ def test_the_published_algorithm(curvature, structure, online):
          {"average": True, "weights": "equal", "structure": "full"}),
         ({"batch_size": None, "structure": "full"}, {"batch": None, "structure": "full"}),
         ({"batch_size": 1}, {"batch": 1}),
+        ({"keep_prior": True}, {"keep": True}),
+        ({"keep_prior": True, "structure": "full", "prior_precision": 7.0, "prior_weight": 3.0},
+         {"keep": True, "structure": "full", "prior": 7.0 * PRIOR, "weight": 3.0}),
     ],
     ids=lambda options: " ".join(options),
 )  # fmt: skip
@@ -250,7 +258,24 @@ def test_options_of_the_published_algorithm(ours, theirs):
     data = binary()
     settings = {"epochs": 1, "batch": 4, "rate": 0.2, "curvature": "empirical-fisher"}
     expected = plain(data, seeds_of(logistic_regression.model, data), 3, **settings | theirs)
-    compare(pvi.FOLA(**{"epochs": 1, "batch_size": 4, "learning_rate": 0.2} | ours), expected, data)
+    ours = {"epochs": 1, "batch_size": 4, "learning_rate": 0.2, "keep_prior": False} | ours
+    compare(pvi.FOLA(**ours), expected, data)
+
+
+def test_rounds_on_end():
+    """One client settles at the MAP estimate with its Laplace precision; as published it leaves the prior behind."""
+    ((x, y),) = binary((30,))
+    mode, matrix = newton(x, y, 20.0 * PRIOR)
+    likeliest, _ = newton(x, y, 0 * PRIOR)
+    options = {"curvature": "ggn", "structure": "full", "local_iterations": 60, "batch_size": None}
+    found = {}
+    for keep in (True, False):
+        algorithm = pvi.FOLA(learning_rate=1.0, prior_precision=20.0, keep_prior=keep, **options)
+        found[keep] = pvi.fit("logistic_regression", [(x, y)], algorithm=algorithm, rounds=60).posterior
+    torch.testing.assert_close(theta_of(found[True]), mode, rtol=0, atol=1e-4)
+    # (24) averages the rounds' curvature, which is the last one's but for the first few.
+    torch.testing.assert_close(precision_of(found[True]), matrix, rtol=0.02, atol=0)
+    assert (theta_of(found[False]) - likeliest).norm() < 0.2 * (mode - likeliest).norm()
 
 
 def begun(x, y=None):
@@ -271,11 +296,22 @@ def test_steps_that_are_too_large_are_told_once(caplog):
     assert said[0].endswith("and stays there; use smaller steps")
 
 
+def test_steps_that_are_far_too_large_are_told_after_any_number_of_rounds(caplog):
+    wide = {"learning_rate": 1e4, "local_iterations": 2, "batch_size": None}
+    with caplog.at_level(logging.WARNING, logger="pvi"):
+        pvi.fit("logistic_regression", binary((30, 12)), algorithm=pvi.FOLA(**wide), rounds=2)
+    (said,) = caplog.messages
+    assert said.startswith("the ELBO is -")
+    assert "thousands of nats a row: the steps diverged, use smaller ones" in said
+
+
 def test_the_start_is_the_guides_and_the_first_centre_the_priors():
     """Nothing else of the guide is used: its standard deviations say nothing."""
     data, settings = binary(), {"epochs": 1, "batch": 4, "rate": 0.2, "curvature": "empirical-fisher"}
     first = torch.tensor([0.4, -0.2, 0.7], dtype=DOUBLE)
-    expected = plain(data, seeds_of(logistic_regression.model, data), 3, weight=20.0, begin=first, **settings)
+    expected = plain(
+        data, seeds_of(logistic_regression.model, data), 3, weight=20.0, begin=first, keep=True, **settings
+    )
     algorithm = pvi.FOLA(epochs=1, batch_size=4, learning_rate=0.2, prior_weight=20.0)
     compare(algorithm, expected, data, guide=begun)
 

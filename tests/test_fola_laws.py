@@ -121,7 +121,8 @@ def test_with_a_flat_prior_and_no_curvature_it_is_fedprox(aggregation, structure
     """μ = λ c / n: the means of the prior are where runs start."""
     weight, flat, rows = 30.0, 4.0, sum(len(y) for _, y in clients())
     ours = pvi.FOLA(
-        weight, prior_precision=flat, curvature=None, aggregation=aggregation, structure=structure, **MINI
+        weight, prior_precision=flat, curvature=None, aggregation=aggregation, structure=structure, keep_prior=False,
+        **MINI,
     )  # fmt: skip
     for _ in step_by_step(ours, pvi.FedProx(weight * flat / rows, **MINI), 5):
         pass
@@ -146,7 +147,9 @@ def visit_of(problem, posterior, state, weight):
     """Where a visit in the second round ends, at a client that is sent ``posterior``."""
     share = state.problem.row_shares[problem.client]
     setting = Setting(as_factor(state.server.prior), len(state.clients), row_share=share, version=1)
-    rule = LaplaceSteps(300, batch_size=None, learning_rate=0.05 / (1 + weight), prior_weight=weight, curvature=None)
+    rule = LaplaceSteps(
+        300, batch_size=None, learning_rate=0.05 / (1 + weight), prior_weight=weight, curvature=None, keep_prior=False
+    )
     found = LocalSteps(rule).visit(problem, Given(posterior.natural, setting, None, 0))
     return problem.family.location(found.natural)
 
@@ -172,9 +175,13 @@ def test_lambda_moves_the_local_optimum_towards_the_servers():
             torch.testing.assert_close(theta, torch.linalg.solve(h + pull, g + pull @ centre), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("keep_prior", [True, False], ids=["kept", "published"])
 @pytest.mark.parametrize("structure", ["diagonal", "full"])
-def test_the_priors_gradient(structure):
-    """A step of length 1 has it beside the likelihood's: by finite differences of (λ/n) ½ (θ - μ)ᵀ Λ (θ - μ)."""
+def test_the_priors_gradient(structure, keep_prior):
+    """A step of length 1 has it beside the likelihood's: by finite differences of (λ/n) ½ (θ - μ)ᵀ Λ (θ - μ).
+
+    And of the model's own prior N(0, 1) where that is kept.
+    """
     data, weight = clients(), 6.0
     algorithm = pvi.FOLA(structure=structure)
     _, state = start(MODEL, data, None, algorithm, None, None, 1, None, "loop", 0, "cpu", None)
@@ -187,14 +194,17 @@ def test_the_priors_gradient(structure):
     setting = Setting(as_factor(state.server.prior), 3, row_share=12 / 82, version=1)
 
     def end(weight):
-        rule = LaplaceSteps(learning_rate=1.0, prior_weight=weight, curvature=None, structure=structure)
+        rule = LaplaceSteps(
+            learning_rate=1.0, prior_weight=weight, curvature=None, structure=structure, keep_prior=keep_prior
+        )
         ready = rule.begin(problem, Given(natural, setting, None, 0), 12)
         ready = Begun((theta, *ready.state[1:]), ready.fixed)
         at = Likelihood(lambda loc, sd: lambda x: -3.0 * x.square().sum(), problem.batch)
         return rule.step(problem, ready, theta.new_empty(0), at)[0][0]
 
     def loss(theta):
-        return weight / 82 * 0.5 * (theta - centre) @ matrix @ (theta - centre)
+        own = theta @ theta if keep_prior else 0.0
+        return weight / 82 * 0.5 * ((theta - centre) @ matrix @ (theta - centre) + own)
 
     eye = 1e-4 * torch.eye(3, dtype=DOUBLE)
     slope = torch.stack([(loss(theta + step) - loss(theta - step)) / 2e-4 for step in eye])
@@ -385,7 +395,7 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     assert precision_of(found.posterior).shape == (3, 3)
     refused = CliRunner().invoke(app, [*words, "--set", "prior_precision=0"])
     assert refused.exit_code == 2
-    assert "prior_precision must be above 0" in " ".join(refused.output.split())
+    assert "prior_precision is a finite number above 0" in " ".join(refused.output.split())
 
 
 # A row of the table of one's own.

@@ -43,6 +43,7 @@ def FOLA(
     clients_per_round: int | None = None,
     subset_seed: int = 0,
     keep_local: bool = False,
+    keep_prior: bool = True,
 ) -> Algorithm:
     """FOLA: clients' MAP estimates under the server's posterior, multiplied as Gaussians.
 
@@ -66,10 +67,14 @@ def FOLA(
         clients_per_round: clients that work in a round, drawn at random; ``None``: all.
         subset_seed: fixes who is drawn.
         keep_local: whether clients keep their answers: ``result.personal`` then has them.
+        keep_prior: whether the loss has the prior's own pull, (λ/n) ½ (θ - μ_p)ᵀ Λ_p (θ - μ_p), in later rounds too.
+            ``False``, as published: what holds θ is where it was, and round by round means go to the maximum of the
+            likelihood.
 
     The precisions count the rows of all clients (n times the paper's averages), so that the run's ``posterior`` is an
-    approximate posterior of all rows, and its ELBO a bound of the evidence where ``prior_precision`` is ``None``. The
-    estimate starts at the guide's means (the prior's without one). Raises ``ValueError`` for options out of range.
+    approximate posterior of all rows; its ELBO bounds the evidence of the model with its own prior. Where clients
+    differ, the product of their answers is off the mode of the posterior, the further the more steps they take a visit.
+    The estimate starts at the guide's means (the prior's without one). Raises ``ValueError`` for options out of range.
 
     >>> pvi.fit(model, clients, algorithm=pvi.FOLA(epochs=1, curvature="ggn"), rounds=20)  # doctest: +SKIP
     """
@@ -78,7 +83,7 @@ def FOLA(
     iterations = ITERATIONS if local_iterations is None and epochs is None else local_iterations
     rule = LaplaceSteps(
         iterations, epochs, batch_size, learning_rate, optimiser, prior_weight, prior_precision, structure, curvature,
-        online, keep_local,
+        online, keep_local, keep_prior,
     )  # fmt: skip
     average = LocationAverage(weights, precision="averaged")
     aggregate: Aggregator = Experts(weights) if aggregation == "experts" else average

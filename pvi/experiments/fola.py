@@ -151,7 +151,8 @@ class FOLAStudy:
             "batch_size": BATCH[self.study] if self.batch is None else self.batch,
             "learning_rate": self.rate,
         }
-        own: dict[str, Any] = {"prior_weight": self.prior_weight, "prior_precision": self.prior_precision}
+        own: dict[str, Any] = {"prior_weight": self.prior_weight, "prior_precision": self.prior_precision,
+                               "keep_prior": False}  # fmt: skip
         run = {"executor": Vectorised(compile="auto" if self.compile else False), "elbo_samples": 2}
         common: dict[str, Any] = {"own": own, "common": steps, "run": run, "rounds": self.length, "every": self.every}
         if self.study == "covariance":

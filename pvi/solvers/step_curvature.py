@@ -127,7 +127,9 @@ def remark(natural: Tensor, precision: Tensor, curvature: Curvature | None, rate
         )
     if not finite:
         return "its steps left the finite numbers: take a smaller learning_rate, or check the scale of the data"
-    return f"curvature={curvature!r} may be indefinite, 'ggn' is not" if curvature == "hessian" else ""
+    if curvature == "hessian":
+        return "curvature='hessian' may be indefinite; 'ggn', where it is known, and 'empirical-fisher' are not"
+    return ""
 
 
 def _of(program: Program, batch: Batch) -> Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]:
