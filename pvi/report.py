@@ -89,8 +89,9 @@ def _learned(record: Round) -> dict[str, float]:
 def render_coefficients(table: pd.DataFrame, title: str = "Coefficients", width: int = 80) -> Table:
     """A coefficient table for a terminal of some width.
 
-    Numbers have two digits of their standard deviation. Rows whose interval leaves zero out are bold. Where space is
-    short and there are ratios, the coefficient's own interval is left out; where that is not enough, lines break.
+    Numbers have two digits of their standard deviation, in scientific notation where they are large or tiny. Rows whose
+    interval leaves zero out are bold. Where space is short and there are ratios, the coefficient's own interval is left
+    out; where that is not enough, lines break.
     """
     ratio = next((name for name in RATIOS.values() if name in table.columns), "")
     columns = {"coefficient": [escape(label) for label in table["coefficient"]]} | _cells(table, ratio)
@@ -115,7 +116,7 @@ def _cells(table: pd.DataFrame, ratio: str) -> dict[str, list[str]]:
     of_ratio, of_direction = [], []
     for row in table.to_dict("records"):
         digits = _decimals(row["sd"])
-        mean, sd, low, high = (f"{row[name]:.{digits}f}" for name in ("mean", "sd", "lower", "upper"))
+        mean, sd, low, high = (_number(row[name], digits) for name in ("mean", "sd", "lower", "upper"))
         for cells, text in zip(found.values(), (mean, sd, f"{low} to {high}"), strict=True):
             cells.append(text)
         if ratio:
@@ -136,7 +137,7 @@ def render_metrics(table: pd.DataFrame, title: str = "Held-out rows") -> Table:
     for name in table.columns:
         shown.add_column(headings.get(str(name), str(name)), justify="right")
     for client, row in table.iterrows():
-        cells = [str(int(row["rows"])), *("" if math.isnan(v) else f"{v:.3f}" for v in row.drop("rows"))]
+        cells = [str(int(row["rows"])), *("" if math.isnan(v) else _number(v, 3) for v in row.drop("rows"))]
         shown.add_row(escape(str(client)), *cells, style="bold" if client == ALL else "")
     return shown
 
@@ -152,15 +153,23 @@ def render_personal_metrics(table: pd.DataFrame, title: str = "Held-out rows: pe
         shown.add_column(headings.get(name, name), justify="right")
     for client, row in table.iterrows():
         pairs = [[row[f"{name}_{model}"] for model in ("pm", "gm")] for name in metrics]
-        cells = [" / ".join("" if math.isnan(value) else f"{value:.3f}" for value in pair) for pair in pairs]
+        cells = [" / ".join("" if math.isnan(value) else _number(value, 3) for value in pair) for pair in pairs]
         cells = ["" if cell == " / " else cell for cell in cells]
         shown.add_row(escape(str(client)), str(int(row["n"])), *cells, style="bold" if client == ALL else "")
     return shown
 
 
 def _decimals(sd: float) -> int:
-    """Decimals that show two digits of a standard deviation, at most eight."""
-    return min(8, max(0, 1 - math.floor(math.log10(sd)))) if sd > 0 and math.isfinite(sd) else 3
+    """Decimals that show two digits of a standard deviation, negative ones of a large one."""
+    return 1 - math.floor(math.log10(sd)) if sd > 0 and math.isfinite(sd) else 3
+
+
+def _number(value: float, decimals: int) -> str:
+    """At most eight decimals; from 1e6 on and under 1e-6 scientific, with as many significant digits: two to six."""
+    size = abs(value)
+    if size == 0 or 1e-6 <= size < 1e6 or not math.isfinite(size):
+        return f"{value:.{min(8, max(0, decimals))}f}"
+    return f"{value:.{min(6, max(2, math.floor(math.log10(size)) + 1 + decimals)) - 1}e}"
 
 
 def _ratio(value: float) -> str:

@@ -128,6 +128,29 @@ def test_numbers_are_not_cut_off(result):
     assert f"{row['odds_ratio']:.2f} ({row['odds_ratio_lower']:.2f} to {row['odds_ratio_upper']:.2f})" in text
 
 
+def test_large_and_tiny_numbers_are_scientific():
+    names = ("coefficient", "mean", "sd", "lower", "upper", "p_direction")
+    rows = [
+        ("far", -3.61909033e70, 0.18, -3.61909033e70, -3.61909033e70, 1.0),
+        ("further", 1.5e290, 2.34e6, 1.5e290, 1.5e290, 1.0),
+        ("income", 1234567.0, 2300.0, 1230059.0, 1239075.0, 1.0),
+        ("tiny", -4.567e-9, 1.2e-10, -4.8e-9, -4.3e-9, 1.0),
+        ("plain", 999999.4, 23.0, 999954.3, 1000044.6, 1.0),
+        ("zero", 0.0, 1.5, -2.94, 2.94, 0.5),
+    ]
+    text = rendered(render_coefficients(pd.DataFrame(rows, columns=names)), 80)
+    lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+    assert lines["far"] == ["-3.61909e+70", "0.18", "-3.61909e+70", "to", "-3.61909e+70", ">", "0.999"]
+    assert lines["further"][:2] == ["1.50000e+290", "2.3e+06"]
+    assert lines["income"][:5] == ["1.2346e+06", "2300", "1.2301e+06", "to", "1.2391e+06"]
+    assert lines["tiny"][:5] == ["-4.57e-09", "1.2e-10", "-4.80e-09", "to", "-4.30e-09"]
+    assert lines["plain"][:5] == ["999999", "23", "999954", "to", "1.00004e+06"]
+    assert lines["zero"][:5] == ["0.0", "1.5", "-2.9", "to", "2.9"]
+    metrics = {"rows": [8.0], "log_density": [-2.91384e129], "rmse": [1.234e300], "brier": [2.5e-8]}
+    text = rendered(render_metrics(pd.DataFrame(metrics, index=["north"])), 80)
+    assert all(number in text for number in ("-2.91384e+129", "1.23400e+300", "2.5e-08"))
+
+
 def test_square_brackets_are_no_markup():
     import pyro
     import pyro.distributions as dist

@@ -2,9 +2,10 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from pvi.report import coefficient_table, history_frame
 from pvi.result import Result
 
 CONFIG = "config.json"
+SAVED = ("posterior.safetensors", "factors.safetensors", "result.json")
 NETCDF = "posterior.nc"
 HELDOUT, HYPERPARAMETERS = "heldout.csv", "hyperparameters.csv"
 PERSONAL, COEFFICIENTS = "personal.csv", "personal_summary.csv"
@@ -35,6 +37,13 @@ WRITTEN = {
 }
 MOST_NUMBERS = 5_000_000
 """Draws times rows that are held at a time: 40 MB."""
+
+
+class Written(NamedTuple):
+    """A file that is complete, or that was left out and why."""
+
+    name: str
+    why_not: str = ""
 
 
 def check_folder(folder: Path, overwrite: bool) -> bool:
@@ -64,15 +73,19 @@ def write(
     curves: Mapping[str, Sequence[float]],
     metrics: Mapping[str, pd.DataFrame],
     rows: bool,
-) -> None:
-    """All files of a run, tables without content left out.
+) -> Iterator[Written]:
+    """All files of a run, tables without content left out; each is told of when it is complete, pictures come last.
 
+    A picture that cannot be drawn is left out, and why is told: the numbers are there all the same.
     ``curves``: the held-out log density a row after each round, of the ``global`` posterior and of ``personal`` ones
     (empty without these); ``metrics``: tables of held-out rows by file name; ``rows``: also the clients' rows.
     """
     result.save(folder)
+    yield from map(Written, SAVED)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    yield Written(CONFIG)
     coefficient_table(result).to_csv(folder / "summary.csv", index=False)
+    yield Written("summary.csv")
     history = history_frame(result)
     shown = curves if HELDOUT in metrics else {}
     for place, (name, suffix) in enumerate((("global", ""), ("personal", "_personal")), 2):
@@ -89,10 +102,26 @@ def write(
             (folder / name).unlink(missing_ok=True)
         else:
             table.to_csv(folder / name)
+            yield Written(name)
     history.to_csv(folder / "history.csv", index=False)
-    forest(result, folder / "forest.png")
-    convergence(result, folder / "convergence.png", shown.get("global"), shown.get("personal"))
+    yield Written("history.csv")
     to_netcdf(result, folder / NETCDF, draws_for(result.data) if rows else 1000, rows=rows)
+    yield Written(NETCDF)
+    curve = partial(convergence, heldout=shown.get("global"), personal=shown.get("personal"))
+    for name, draw in (("forest.png", forest), ("convergence.png", curve)):
+        try:
+            draw(result, folder / name)
+            why_not = ""
+        except ValueError as error:  # of numbers that no axis holds; an earlier run's picture must not stay
+            (folder / name).unlink(missing_ok=True)
+            why_not = str(error)
+        yield Written(name, why_not)
+
+
+def clear(folder: Path, complete: Sequence[str]) -> None:
+    """Take away what a run that was stopped while it wrote has not completed, an earlier run's files among it."""
+    for name in set(WRITTEN) - set(complete):
+        (folder / name).unlink(missing_ok=True)
 
 
 def personal_coefficients(result: Result) -> pd.DataFrame:

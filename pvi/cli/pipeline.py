@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,9 @@ from pvi.diagnostics import heldout_log_density
 from pvi.diagnostics.personal import with_personal
 from pvi.programs.batch import Batch
 from pvi.result import Result
+
+INTERRUPTED = 130
+"""The exit code of a command stopped from the keyboard."""
 
 
 class Played(NamedTuple):
@@ -115,6 +119,7 @@ def with_arguments(
 def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, console: Console) -> Played:
     """Everything that ``pvi fit`` does, in order; raises the errors of tables, models and folders.
 
+    Stopped after the rounds it says what is in the folder and raises ``typer.Exit``.
     ``rows``: whether the netCDF file may hold the clients' rows.
     """
     check(options)
@@ -130,12 +135,26 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
         console.print(f"Note: {noise}\n", style="yellow", highlight=False, markup=False)
     played = play(options, tables, console)
     holdout = with_arguments(tables.holdout, options.model_arguments())
-    found = screen.report(options, played.result, holdout, played.interrupted, console)
+    try:
+        found = screen.report(options, played.result, holdout, played.interrupted, console)
+    except KeyboardInterrupt:
+        kept = f"; the earlier run in {folder} is as it was" if replaces else ""
+        _stop(f"Stopped after the rounds, before any of their results was written{kept}.", console)
     extra: dict[str, Any] = {"interrupted_after_rounds": len(played.heldout)} if played.interrupted else {}
     if model_sha256 is not None:
         extra["model_sha256"] = model_sha256
     settings = config(options, tables.schema.to_dict(), digests(options.files), **extra)
-    output.write(folder, played.result, settings, {"global": played.heldout, "personal": played.personal}, found, rows)
+    curves = {"global": played.heldout, "personal": played.personal}
+    written: list[output.Written] = []
+    try:
+        for file in output.write(folder, played.result, settings, curves, found, rows):
+            written.append(file)
+    except KeyboardInterrupt:
+        complete = [file.name for file in written if not file.why_not]
+        output.clear(folder, complete)
+        there = f"complete: {', '.join(complete)}; the others are missing" if complete else "none of them is complete"
+        lost = " The earlier run there was replaced." if replaces else ""
+        _stop(f"Stopped after the rounds, while their results were written to {folder}/; {there}.{lost}", console)
     replaced = " (the earlier run there was replaced)" if replaces else ""
     console.print(f"\nWritten to {folder}/{replaced}:", style="bold", highlight=False, markup=False)
     files = Table.grid(padding=(0, 2))
@@ -144,7 +163,16 @@ def run_fit(options: FitOptions, folder: Path, overwrite: bool, rows: bool, cons
             held = " Holds the clients' rows." if name == output.NETCDF and rows else ""
             files.add_row(Text(f"  {name}", style="cyan"), Text(what + held))
     console.print(files)
+    for name, why_not in written:
+        if why_not:
+            console.print(f"{name} was left out: {why_not}.", style="yellow", highlight=False, markup=False)
     return played
+
+
+def _stop(said: str, console: Console) -> NoReturn:
+    """End a run that was stopped after its rounds, with what is true of its folder."""
+    console.print(said, style="yellow", highlight=False, markup=False)
+    raise typer.Exit(INTERRUPTED)
 
 
 def device(name: str) -> torch.device:

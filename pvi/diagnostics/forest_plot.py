@@ -1,7 +1,7 @@
 """The forest plot: coefficients with their intervals."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,10 @@ MOST = 60
 """Coefficients in one picture; more cannot be read."""
 MOST_CLIENTS = 6
 """Clients with intervals of their own; of more the means are shown."""
+DECADES = 300
+"""Powers of ten, up and down, that an axis of ratios shows; a float ends a little later."""
+REACH = 1e300
+"""Ends of intervals beyond it cannot be drawn: the width of the axis is no float any more."""
 COLOURS = (ORANGE, "#2f7d5b", "#8452a3", "#b3261e", "#2a9aa8", "#7a6a2f")
 
 
@@ -46,10 +50,14 @@ def forest(result: Result, path: str | Path, sort: bool = True) -> None:
     ``sort`` puts the largest mean on top and scalars (the intercept) last; else the order is that of the table. Of
     more than 60 coefficients those with the largest |mean| / sd are shown. Logistic and Poisson regressions have a
     second axis with ratios. Of a result with personal posteriors each client's interval lies under the global one;
-    of more than six clients the means alone, in one line.
+    of more than six clients the means alone, in one line. Raises ``ValueError``, and writes nothing, where a mean or an
+    interval is not finite or beyond 1e300.
     """
     bars = _bars(result)
     personal = {client: {bar.label: bar for bar in _bars(result.of_client(client))} for client in result.personal}
+    _check(bars, "")
+    for client, own in personal.items():
+        _check(own.values(), f" of client {client!r}")
     total = len(bars)
     if total > MOST:
         found = {bar.label: [bar, *(own[bar.label] for own in personal.values())] for bar in bars}
@@ -95,6 +103,15 @@ def forest(result: Result, path: str | Path, sort: bool = True) -> None:
     figure.savefig(path, dpi=DPI)
 
 
+def _check(bars: Iterable[Bar], whose: str) -> None:
+    for bar in bars:
+        if not all(abs(value) <= REACH for value in (bar.mean, bar.lower, bar.upper)):  # NaN is not either
+            raise ValueError(
+                f"coefficient {bar.label!r}{whose} cannot be drawn (mean {bar.mean:.3g}, sd {bar.sd:.3g}, 95 % "
+                f"interval {bar.lower:.3g} to {bar.upper:.3g})"
+            )
+
+
 def _draw(axes: "Axes", bar: Bar, place: float, colour: str, width: float = 1.8) -> None:
     axes.plot([bar.lower, bar.upper], [place, place], color=colour, lw=width, solid_capstyle="butt", zorder=3)
     axes.plot([bar.mean], [place], "o", ms=2.5 * width, mec=colour, mfc=colour if bar.is_clear else "white", zorder=4)
@@ -121,17 +138,36 @@ def _draw_clients(axes: "Axes", bars: list[Bar], personal: Mapping[str, Mapping[
 def _ratio_axis(axes: "Axes", name: str, low: float, high: float) -> None:
     top = axes.twiny()
     top.set_xlim(low, high)
-    step = next((step for step in (1, 2, 3, 5, 10) if (high - low) / math.log(2) / step < 9), 20)
-    powers = range(math.ceil(low / math.log(2)), math.floor(high / math.log(2)) + 1)
-    ticks = [power for power in powers if power % step == 0]
-    if len(ticks) < 3:
-        values = [value for value in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2) if low <= math.log(value) <= high]
-        top.set_xticks([math.log(value) for value in values], [f"{value:g}" for value in values], fontsize=SMALL)
-    else:
-        labels = [f"{2**power}" if power >= 0 else f"1/{2**-power}" for power in ticks]
-        top.set_xticks([power * math.log(2) for power in ticks], labels, fontsize=SMALL)
-    top.set_xlabel(name, fontsize=SMALL)
+    ticks = _ratio_ticks(low, high)
+    top.set_xticks(list(ticks), list(ticks.values()), fontsize=SMALL)
+    top.set_xlabel(name if ticks else f"no axis of {name}s: they go beyond 1e±{DECADES}", fontsize=SMALL)
     hide(top, ("right", "left"))
+
+
+def _ratio_ticks(low: float, high: float) -> dict[float, str]:
+    """Round ratios between exp(low) and exp(high) by their logarithms: few, and short, whatever the range.
+
+    Plain numbers on a narrow axis, then powers of two, then of ten; empty beyond what a float holds, since there are no
+    ratios to be read there.
+    """
+    if max(-low, high) > DECADES * math.log(10):
+        return {}
+    powers = _multiples(low, high, math.log(2), (1, 2, 3))
+    if not powers:
+        tens = _multiples(low, high, math.log(10), (1, 2, 5, 10, 20, 50, 100))
+        return {power * math.log(10): f"1e{power}" if power else "1" for power in tens}
+    if len(powers) < 3:
+        values = [value for value in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2) if low <= math.log(value) <= high]
+        return {math.log(value): f"{value:g}" for value in values}
+    return {power * math.log(2): f"{2**power}" if power >= 0 else f"1/{2**-power}" for power in powers}
+
+
+def _multiples(low: float, high: float, unit: float, steps: Sequence[int]) -> list[int]:
+    """The multiples of the first step that leaves fewer than nine between the ends, in units; none of a wider range."""
+    step = next((step for step in steps if (high - low) / unit / step < 9), None)
+    if step is None:
+        return []
+    return [step * k for k in range(math.ceil(low / unit / step), math.floor(high / unit / step) + 1)]
 
 
 def _bars(result: Result) -> list[Bar]:
