@@ -141,7 +141,7 @@ def test_options_of_fedcurv(options, message):
 
 FULL, OUTSIDE = (
     pvi.FOLA(structure="full"),
-    r"'{}' takes the prior as a Gaussian in the coordinates of q, but the model's",
+    r"'{}' takes the prior as a Gaussian in unconstrained space, but the prior of '",
 )
 
 
