@@ -12,12 +12,17 @@ from pvi.posterior import Posterior
 Report = Callable[[Round, Posterior], None]
 
 
+def nats(value: float, decimals: int = 3) -> str:
+    """A number of nats for a line: with decimals, or in powers of ten where it has more digits than anybody reads."""
+    return f"{value:.{decimals}f}" if abs(value) < 1e12 else f"{value:.3g}"
+
+
 def describe(record: Round, heldout: float = math.nan, name: str = "ELBO") -> str:
     """What a round achieved in one line; ``heldout`` is a mean held-out log density, nats a row, where there is one.
 
     ``name`` is what the free energy is called, see :attr:`pvi.Result.elbo_name`.
     """
-    parts = [f"{name} {record.elbo:.3f}"]
+    parts = [f"{name} {nats(record.elbo)}"]
     if record.elbo_standard_error:
         parts[0] += f" ± {record.elbo_standard_error:.2g}"
     if math.isfinite(heldout):

@@ -11,6 +11,7 @@ from test_acceleration import sorted_clients, tensors
 import pvi
 from pvi.damping import Auto, Constant, Decay, resolve_damping
 from pvi.history import Round, falling, remote, sunken
+from pvi.progress import nats
 
 
 def records(elbos, error=0.0):
@@ -51,6 +52,14 @@ def test_falling(elbos, error, falls):
 )
 def test_sunken(elbos, error, sinks):
     assert bool(sunken(records(elbos, error))) is sinks
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(-12.34567, "-12.346"), (-1.5e9, "-1500000000.000"), (-4e83, "-4e+83"), (float("nan"), "nan")],
+)
+def test_a_line_has_room_for_any_number(value, said):
+    assert nats(value) == said
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pvi.experiments.play import Progress as Stand
 from pvi.experiments.play import Report
 from pvi.experiments.protocol import Experiment
 from pvi.experiments.summary import table
+from pvi.progress import nats
 
 PATIENCE = 20.0
 """Seconds without a word, where there is no bar."""
@@ -54,7 +55,7 @@ def line(stand: Stand) -> str:
     """One method's stand in a line."""
     found = stand.measured
     going = "" if stand.round == stand.rounds else f" (round {stand.round} of {stand.rounds})"
-    parts = [f"seed {stand.seed}", f"{stand.method}{going}", f"{stand.elbo_name} {found['elbo']:.2f}"]
+    parts = [f"seed {stand.seed}", f"{stand.method}{going}", f"{stand.elbo_name} {nats(found['elbo'], 2)}"]
     if "elbo_gap" in found:
         parts.append(f"gap {found['elbo_gap']:.3g}")
     parts += [f"{name.upper()} {found[f'{name}_at_mean']:.2f} %" for name in ("pm", "gm") if f"{name}_at_mean" in found]

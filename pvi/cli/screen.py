@@ -15,6 +15,7 @@ from pvi.cli.words import doubts, explanations
 from pvi.data import Tables, describe
 from pvi.diagnostics import heldout_metrics, personal_metrics
 from pvi.programs.batch import Batch
+from pvi.progress import nats
 from pvi.report import coefficient_table, render_coefficients, render_metrics, render_personal_metrics
 from pvi.result import Result
 
@@ -65,7 +66,8 @@ def report(
     rounds = result.history
     plural = "round" if len(rounds) == 1 else "rounds"
     name = result.elbo_name
-    console.print(f"{name[0].upper()}{name[1:]} {result.elbo:.3f} nats after {len(rounds)} {plural}.", highlight=False)
+    reached = f"{name[0].upper()}{name[1:]} {nats(result.elbo)} nats"
+    console.print(f"{reached} after {len(rounds)} {plural}.", highlight=False)
     if "objective" in result.settings:
         whose = " with q_m client m's own posterior and q the global one" if result.personal else ""
         said = f"It is {result.settings['objective']}{whose}, no bound on the evidence."
