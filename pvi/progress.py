@@ -26,7 +26,7 @@ def describe(record: Round, heldout: float = math.nan, name: str = "ELBO") -> st
     if record.elbo_standard_error:
         parts[0] += f" ± {record.elbo_standard_error:.2g}"
     if math.isfinite(heldout):
-        parts.append(f"held-out {heldout:.4f}")
+        parts.append(f"held-out {nats(heldout, 4)}")
     if record.step_fraction < 1:
         parts.append(f"step × {record.step_fraction:.2g}")
     for label, clients in (("rejected", record.rejected), ("not converged", record.unconverged)):

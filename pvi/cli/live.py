@@ -12,7 +12,7 @@ from pvi.cli.options import FitOptions
 from pvi.cli.parts import algorithm, is_timed
 from pvi.conclusion import elbo_name
 from pvi.history import Round
-from pvi.progress import describe
+from pvi.progress import describe, nats
 
 Show = Callable[[Round, float, float], None]
 """Takes a round's record, and the held-out log density by the shared and by the personal posteriors (else NaN)."""
@@ -46,7 +46,7 @@ def line(record: Round, heldout: float, options: FitOptions, personal: float = m
     """What a round achieved, and how: the damping where it varies, the mixing, the simulated time, what was learned."""
     parts = [describe(record, heldout, elbo_name(algorithm(options)))]
     if math.isfinite(personal):
-        parts.append(f"personal {personal:.4f}")
+        parts.append(f"personal {nats(personal, 4)}")
     if isinstance(options.damping, str):
         tries = f" ({record.attempts} attempts)" if record.attempts > 1 else ""
         parts.append(f"damping {record.damping:.3g}{tries}")
