@@ -196,9 +196,14 @@ class Result:
             return self.posterior
         own = self.personal or self.local
         if client not in own:
+            if not own:
+                raise ValueError(
+                    f"client {client!r} has no posterior of its own here: the model has no private latents, and no "
+                    "personal posteriors were kept; leave client out, or fit again with keep_local=True (--set "
+                    "keep_local=true), an option of some algorithms, or with algorithm='pfedbayes'"
+                )
             what = "personal posterior" if self.personal else "latents of its own here"
-            known = f"there are {list(own)}" if own else "the model has no private latents; leave client out"
-            raise ValueError(f"client {client!r} has no {what}; {known}")
+            raise ValueError(f"client {client!r} has no {what}; there are {list(own)}")
         return own[client]
 
     def _model(self) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from pvi.memory import store_for
 from pvi.objectives import NUM_SAMPLES
 from pvi.posterior import Posterior
 from pvi.problem import build_problem
+from pvi.programs.gaussian_sites import why_not_gaussian
 from pvi.rounds import Plan, RunState
 from pvi.schedules import Dropouts, Schedule, is_synchronous, resolve_schedule, rounds_limit
 from pvi.solvers import LocalSolver, PersonalSolver, Solver, default_solver, prior_solver, resolve_solver
@@ -131,10 +132,10 @@ def check_own_solver(algorithm: Algorithm, solver: PersonalSolver, problem: Prob
             "learn=[]"
         )
     if algorithm.gaussian_prior and problem.prior_problem is not None:
+        own = problem.prior_problem
+        why = why_not_gaussian(own.program, problem.prior.family, own.batch, problem.prior.natural)
         raise ValueError(
-            f"algorithm {algorithm.name!r} takes the prior as a Gaussian in the coordinates of q, but the model's "
-            f"lies outside {problem.prior.family.members}: give the latents Normal priors (LogNormal for positive "
-            "ones), independent of each other or with guide='full', or use algorithm='pvi'"
+            f"algorithm {algorithm.name!r} takes the prior as a Gaussian in unconstrained space, but {why}"
         )
     for part in problem.clients.values():
         solver.check(part)

@@ -48,6 +48,7 @@ def PFedBayes(
 
     Args:
         zeta: ζ, how much a client's posterior is drawn to the global one; the likelihood counts 1/ζ.
+            0: the prior is off.
         local_iterations: R, alternating steps of q_i and w_i a visit.
         num_particles: K, draws of θ a step.
         subset: S, clients whose w_i are averaged, drawn at random after all have worked; all where there are fewer.

@@ -46,7 +46,11 @@ class RandomSubset:
     def attended(self, attendance: Attendance, round_index: int) -> Iterator[Event]:
         """The same with a subset of the clients that are there; all of them where fewer than ``size`` are."""
         if self.size > len(attendance.clients):
-            raise ValueError(f"a random subset of {self.size} clients: there are only {len(attendance.clients)}")
+            there = len(attendance.clients)
+            raise ValueError(
+                f"a random subset of {self.size} clients: there are only {there}; take at most {there}, or leave it "
+                "out for all: it is clients_per_round of an algorithm, else the schedule's size (--subset-size)"
+            )
         return in_waves(self._replay, self._subset, self.latency, attendance, round_index)
 
     def _subset(self, attendance: Attendance, round_index: int) -> list[tuple[str, ...]]:

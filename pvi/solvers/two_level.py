@@ -34,6 +34,7 @@ FIRST = 0x5DEECE66D
 class TwoLevel:
     """The options of :func:`pvi.PFedBayes` that concern a client. Raises ``ValueError`` for values out of range.
 
+    ``zeta`` 0 takes the prior off: q_i follows its client's likelihood alone.
     ``exact`` solves the localised problem min KL(q_i, w_i) as it is solved best, w_i = q_i: the prior of the R steps
     then is the server's w, and the answer q_i.
     """
