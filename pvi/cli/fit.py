@@ -69,7 +69,10 @@ def fit(
     alpha: Annotated[float | None, _option(ALGORITHM, "Power of power-ep and stochastic-ep in (0, 1].")] = None,
     set: Annotated[
         Texts,
-        _option(ALGORITHM, "An option of the algorithm, such as zeta=1 of pfedbayes; repeat."),
+        _option(
+            ALGORITHM,
+            "An option of the algorithm, such as zeta=1 of pfedbayes; repeat. pvi algorithms NAME lists them.",
+        ),
     ] = None,
     schedule: Annotated[
         str | None, _option(ALGORITHM, f"{', '.join(NAMED)}; default by the algorithm (pvi: synchronous).")
