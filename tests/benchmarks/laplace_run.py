@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 import pvi
-from benchmarks.photo_run import made_up, photo_run, real_folder
+from benchmarks.photo_run import made_up, photo_part
 from benchmarks.tables import Report
 from pvi.experiments import FOLAStudy
 from pvi.experiments.fola_accuracy import global_and_local
@@ -24,21 +24,13 @@ def laplace_rounds(device: torch.device, quick: bool) -> Callable[[Report], Iter
     """As many rounds as fit."""
     experiment = QUICK if quick else FULL
 
-    def part(report: Report) -> Iterator[str]:
-        folder = real_folder(quick)
-        setting = experiment.setting(0, folder) if folder else problem(experiment)
-        method, *_ = experiment.methods(setting)
+    def accuracies(result: pvi.Result, setting: Setting) -> tuple[float, float]:
+        found = global_and_local(result, setting.clients, setting.test)
+        return found["la"], found["ga"]
 
-        def accuracies(result: pvi.Result) -> dict[str, float]:
-            found = global_and_local(result, setting.clients, setting.test)
-            return {name: found[name] for name in ("la", "ga")}
-
-        images = "CIFAR-10" if folder else "made-up photos"
-        run = photo_run("FOLA, two convolutions", setting, method, device, LIMIT, accuracies, images)
-        report.photos.append(run)
-        yield str(run)
-
-    return part
+    return photo_part(
+        "FOLA, two convolutions", experiment, lambda: problem(experiment), accuracies, device, LIMIT, quick
+    )
 
 
 def problem(experiment: FOLAStudy) -> Setting:

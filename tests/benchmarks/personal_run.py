@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 import pvi
-from benchmarks.photo_run import made_up, photo_run, real_folder
+from benchmarks.photo_run import made_up, photo_part
 from benchmarks.tables import Report
 from pvi.experiments import PFedBayes
 from pvi.experiments.personal import accuracies_at_mean
@@ -26,21 +26,11 @@ def personal_rounds(device: torch.device, quick: bool) -> Callable[[Report], Ite
     """As many rounds as fit."""
     experiment = QUICK if quick else FULL
 
-    def part(report: Report) -> Iterator[str]:
-        folder = real_folder(quick)
-        setting = experiment.setting(0, folder) if folder else problem(experiment)
-        method, *_ = experiment.methods(setting)
+    def accuracies(result: pvi.Result, setting: Setting) -> tuple[float, float]:
+        found = accuracies_at_mean(result, setting.test_by_client)
+        return found["pm_at_mean"], found["gm_at_mean"]
 
-        def accuracies(result: pvi.Result) -> dict[str, float]:
-            found = accuracies_at_mean(result, setting.test_by_client)
-            return {name: found[name] for name in ("pm_at_mean", "gm_at_mean")}
-
-        images = "CIFAR-10" if folder else "made-up photos"
-        run = photo_run("pFedBayes, VGG", setting, method, device, LIMIT, accuracies, images)
-        report.photos.append(run)
-        yield str(run)
-
-    return part
+    return photo_part("pFedBayes, VGG", experiment, lambda: problem(experiment), accuracies, device, LIMIT, quick)
 
 
 def problem(experiment: PFedBayes) -> Setting:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -11,36 +11,48 @@ import torch
 import pvi
 from benchmarks.measure import synchronize
 from benchmarks.photo_table import PhotoRun
+from benchmarks.tables import Report
 from pvi.data.images import CIFAR_FILES, OBJECTS, Images
-from pvi.experiments.protocol import Method, Setting
+from pvi.experiments.protocol import Experiment, Setting
 
 
-def photo_run(
+def photo_part(
     name: str,
-    setting: Setting,
-    method: Method,
+    experiment: Experiment,
+    made_up_problem: Callable[[], Setting],
+    accuracies: Callable[[pvi.Result, Setting], tuple[float, float]],
     device: torch.device,
     limit: float,
-    accuracies: Callable[[pvi.Result], Mapping[str, float]],
-    images: str,
-) -> PhotoRun:
+    quick: bool,
+) -> Callable[[Report], Iterator[str]]:
     """Vectorised rounds of the experiment's own options for ``limit`` seconds after the first, which compiles.
 
     ``accuracies`` gives the clients' and the server's, in this order.
     """
-    seconds: list[float] = []
-    synchronize(device)
-    clock = time.perf_counter()
-    own = {"clients": setting.clients, **method.options}
-    for result in pvi.fit_rounds(setting.model, guide=setting.guide, rounds=method.rounds, device=device, **own):  # noqa: B007
+
+    def part(report: Report) -> Iterator[str]:
+        folder = real_folder(quick)
+        setting = experiment.setting(0, folder) if folder else made_up_problem()
+        method, *_ = experiment.methods(setting)
+        seconds: list[float] = []
         synchronize(device)
-        seconds.append(time.perf_counter() - clock)
         clock = time.perf_counter()
-        if sum(seconds[1:]) > limit:
-            break
-    local, shared = accuracies(result).values()
-    later = median(seconds[1:] or seconds)
-    return PhotoRun(name, images, len(setting.clients), len(seconds), seconds[0], later, local, shared)
+        own = {"clients": setting.clients, **method.options}
+        rounds = pvi.fit_rounds(setting.model, guide=setting.guide, rounds=method.rounds, device=device, **own)
+        for result in rounds:  # noqa: B007
+            synchronize(device)
+            seconds.append(time.perf_counter() - clock)
+            clock = time.perf_counter()
+            if sum(seconds[1:]) > limit:
+                break
+        images, later = "CIFAR-10" if folder else "made-up photos", median(seconds[1:] or seconds)
+        run = PhotoRun(
+            name, images, len(setting.clients), len(seconds), seconds[0], later, *accuracies(result, setting)
+        )
+        report.photos.append(run)
+        yield str(run)
+
+    return part
 
 
 def real_folder(quick: bool) -> str | None:
