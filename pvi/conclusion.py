@@ -37,7 +37,7 @@ def warn_at_the_end(plan: Plan, state: RunState) -> None:
         advice = "use smaller steps, or check the data" if own else "check the data"
         logger.warning("the %s is %s: the likelihood is not finite under the posterior; %s", name, last.elbo, advice)
     elif own and remote(last, sum(part.batch.num_rows for part in state.problem.clients.values())):
-        logger.warning("the %s is %.3g, thousands of nats a row: the steps diverged, use smaller ones; or data and "
+        logger.warning("the %s is %.3g, millions of nats a row: the steps diverged, use smaller ones; or data and "
                        "model have different scales", name, last.elbo)  # fmt: skip
 
 

@@ -110,8 +110,11 @@ def sunken(history: Sequence[Round], rounds: int = 3, far: float = 0.1) -> str:
     return f"has fallen far, from {best.elbo:.3f} in round {best.number} to {recent[-1].elbo:.3f}, and stays there"
 
 
-def remote(last: Round, rows: int, far: float = 1e3) -> bool:
-    """Whether a free energy is so low, by ``far`` nats a row, that q has nothing to do with the rows."""
+def remote(last: Round, rows: int, far: float = 1e6) -> bool:
+    """Whether a free energy is so low, by ``far`` nats a row, that q has nothing to do with the rows.
+
+    Draws of a wide q over many weights cost a network thousands without anything being wrong.
+    """
     return last.elbo < -far * rows
 
 

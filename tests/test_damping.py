@@ -63,7 +63,7 @@ def test_a_line_has_room_for_any_number(value, said):
 
 
 @pytest.mark.parametrize(
-    ("elbo", "rows", "far"), [(-9e4, 100, False), (-2e5, 100, True), (-4e83, 10, True), (5, 1, False)]
+    ("elbo", "rows", "far"), [(-1.5e8, 2000, False), (-2e8, 100, True), (-4e83, 10, True), (5, 1, False)]
 )
 def test_remote(elbo, rows, far):
     (last,) = records([elbo])
